@@ -20,6 +20,7 @@ from benchmarks import (
     faults,
     lanes,
     links,
+    mapping,
     mnist,
     mutants,
     partitions,
@@ -82,6 +83,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "c": Benchmark("exported C: equal, small, and faster than PyTorch", exported_c.run, exported_c.show, None),
     "lanes": Benchmark("logic cells per product of every number format, by synthesis", lanes.run, lanes.show),
     "links": Benchmark("every link: logic cells, images/s in theory and at its pins, faults", links.run, links.show),
+    "mapping": Benchmark("large networks: CPU seconds until they map or do not fit", mapping.run, mapping.show, None),
     "peak": Benchmark("the largest binary engine of a device: products a cycle, clock", peak.run, peak.show, None),
     "speed": Benchmark("seconds to build, from nothing, cold, warm; cycles/s simulated", speed.run, speed.show),
     "networks": Benchmark(

@@ -1,10 +1,10 @@
 """Quantized PyTorch networks to verified FPGA accelerators.
 
-`build` makes an accelerator, `open` runs it, `reference` is the model in exact arithmetic, `quantize` makes a
-quantized model of a float one, `swap` puts other modules in its place, a `Rewrite` changes its graph, `search` finds
-the best of many networks, `fit` says on which boards a network fits, and `export_c` writes portable C. They are
-imported when they are used: `import nnhw` alone needs neither torch nor amaranth. What they refuse, they refuse by an
-error that is a `NnhwError`.
+`build` makes an accelerator, `open` runs it, `reference` is the model in exact arithmetic, `quantize` makes a quantized
+model from a float one, `swap` replaces modules of a model, a `Rewrite` changes its graph, `search` finds the best of
+many networks, `fit` tells on which boards a network fits, and `export_c` writes portable C. They are imported at
+their first use: `import nnhw` alone needs neither torch nor amaranth. All errors that they raise on purpose are
+`NnhwError`s.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for, at its first use."""
+    """Import a public name at its first use."""
     if name not in _HOMES:
         raise AttributeError(f"module 'nnhw' has no attribute '{name}'")
     return getattr(importlib.import_module(_HOMES[name]), name)

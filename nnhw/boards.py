@@ -1,4 +1,4 @@
-"""Boards: what a design may use, and where its clock and its link are. One data file each, in `boards/`."""
+"""Boards: their device's resources, and the pins of their clock and links. Each is a data file in `boards/`."""
 
 from __future__ import annotations
 
@@ -22,26 +22,27 @@ BOARD_NAMES = (
     *("ulx3s_12f", "ulx3s_25f", "ulx3s_45f", "ulx3s_85f", "versa_ecp5", "versa_ecp5_5g", "ecp5_5g_evn"),
     *("ecpix5_45f", "ecpix5_85f", "colorlight_5a75b_r7_0", "icepi_zero", "icesugar_pro", "supercon19badge"),
 )
-"""The boards that come with nnhw: each is the name of a file in `boards/`."""
+"""The boards that come with nnhw; each is the name of a file in `boards/`, without its suffix."""
 
+# A board file may come from anybody: nothing but a class of this package is imported for it.
 _PLATFORM = re.compile(r"amaranth_boards\.[A-Za-z]\w*:[A-Za-z]\w*", re.ASCII)
 _NUMBER_MAX = (1 << 32) - 1
 FLASH_BLOCK_BYTES = 0x10000
-"""What flash erases at once at the most."""
+"""Largest block that flash erases at once."""
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What a device has: logic cells (4-input LUT and flip-flop), block RAMs, large RAMs, DSP blocks.
+    """The resources of a device, or of a design on it.
 
     Parameters
     ----------
-    lc: logic cells.
-    ebr: block RAMs, as large as the family has them.
-    spram: large RAMs, of 256 Kibit; 0 where the device has none.
+    lc: logic cells, each a 4-input LUT and a flip-flop.
+    ebr: block RAMs, of the family's size.
+    spram: large RAMs of 256 Kibit; 0 where the device has none.
     dsp: DSP blocks.
-    ff: flip-flops, where they have room beside any LUT; a board file may leave them out: as many as logic cells. Else
-        0: each is part of a logic cell.
+    ff: flip-flops, in families where a flip-flop can be used beside any LUT; a board file may leave them out: as many
+        as logic cells. In other families 0, as each flip-flop is part of a logic cell.
     """
 
     lc: int
@@ -53,14 +54,14 @@ class Resources:
 
 @dataclass(frozen=True)
 class InputClock:
-    """The oscillator.
+    """The oscillator of a board.
 
     Parameters
     ----------
-    resource: its name in amaranth-boards.
-    hz: its frequency.
-    pll: 'pad' when it is wired to the PLL's own pin, which not every family has, else 'core'; 'none': the device has no
-        PLL that it reaches, and the design runs at this clock.
+    resource: name in amaranth-boards.
+    hz: frequency in Hz.
+    pll: 'pad' if it is wired to the PLL's own pin, which not every family has, else 'core'; 'none' if it reaches no
+        PLL, so that the design runs at this clock.
     """
 
     resource: str
@@ -70,13 +71,13 @@ class InputClock:
 
 @dataclass(frozen=True)
 class Flash:
-    """SPI flash that holds the bitstream, and behind it a program for an engine that runs one.
+    """SPI flash with the bitstream, and behind it a program of a shared engine.
 
     Parameters
     ----------
-    resource: its name in amaranth-boards; of single data lines.
-    offset: where the program lies: behind the largest bitstream of the device, at the start of a block of 64 KiB, so
-        that writing one erases nothing of the other.
+    resource: name in amaranth-boards, of a resource with single data lines.
+    offset: address of the program in bytes: behind the largest bitstream of the device, at the start of a block of
+        64 KiB, so that writing one erases nothing of the other.
     """
 
     resource: str
@@ -89,22 +90,22 @@ class Board:
 
     Parameters
     ----------
-    name: of the board, as in the names of build folders.
-    title: as people call it.
+    name: name of the board, as in the names of build folders.
+    title: name of the board for people.
     platform: class of amaranth-boards, `module:Class`.
-    family: of the device, `ice40` or `ecp5`.
-    device: as nextpnr calls it.
-    package: as nextpnr calls it.
-    target_clock_hz: where timing closure begins when no clock is asked for.
-    resources: of the device.
+    family: family of the device, `ice40` or `ecp5`.
+    device: nextpnr's name of the device.
+    package: nextpnr's name of the package.
+    target_clock_hz: clock in Hz that a design is placed for when no clock is requested.
+    resources: resources of the device.
     input_clock: the oscillator.
     uart: the serial port to the host.
-    openfpgaloader: the board's name for openFPGALoader; empty: it knows none.
-    speed: grade of the device; empty where its name says it.
+    openfpgaloader: openFPGALoader's name of the board; empty: it has none.
+    speed: speed grade of the device; empty where the device's name contains it.
     aliases: other names of the board.
-    flash: where a program may lie that the device loads by itself when it starts; None: nowhere.
-    spi: pins for a microcontroller; None: none are set aside.
-    link: of these, the link that a build is for when none is asked for.
+    flash: flash from which the device may load a program when it starts; None: it does not.
+    spi: pins for a microcontroller; None: the board has none for it.
+    link: kind of the link that a build is for when none is asked for.
     """
 
     name: str
@@ -126,7 +127,7 @@ class Board:
 
     @property
     def fastest_clock_hz(self) -> int:
-        """Clock up to which one layout of a design serves: what counts time in it has room for this."""
+        """Clock in Hz up to which a layout can be changed to another clock: its counters of time are wide enough."""
         return 2 * self.target_clock_hz
 
     @property
@@ -140,11 +141,11 @@ class Board:
         return next(link for link in self.links if link.kind == self.link)
 
     def with_link(self, kind: str) -> Board:
-        """Return the same board, whose builds are for another of its links.
+        """Return the same board with another of its links chosen for builds.
 
         Raises
         ------
-        BoardError: a link that nnhw or the board does not have.
+        BoardError: nnhw or the board has no link of this kind.
         """
         return self if kind == self.link else _with_link(self, kind)
 
@@ -210,15 +211,16 @@ def _read(path: Traversable) -> Board:
 
 
 def board_of(table: Mapping[str, Any], where: str) -> Board:
-    """Return the board that a table describes: that of a board file, or what `dataclasses.asdict` made of a board.
+    """Return the board that a table describes.
 
     Parameters
     ----------
-    where: what messages call the table.
+    table: content of a board file, or `dataclasses.asdict` of a board.
+    where: name of the table in messages.
 
     Raises
     ------
-    BoardError: mistakes; all are listed.
+    BoardError: the table has mistakes; the message lists all of them.
     """
     problems: list[NnhwError] = []
     board = _make(Board, table, where, problems)
@@ -226,6 +228,7 @@ def board_of(table: Mapping[str, Any], where: str) -> Board:
         problems += _check(board, where)
     raise_all(problems)
     assert isinstance(board, Board)
+    # Where flip-flops are counted apart from logic cells, a device has as many, unless its file says otherwise.
     if not FAMILIES[board.family].logic.flip_flop_packs and not board.resources.ff:
         return replace(board, resources=replace(board.resources, ff=board.resources.lc))
     return board
@@ -241,6 +244,7 @@ def _make(kind: type, table: Mapping[str, Any], where: str, problems: list[NnhwE
         hint = f"did you mean '{prefix}{near[0]}'?" if near else f"known are {_quoted(types)}"
         problems.append(BoardError(f"{where}: field '{prefix}{name}' is not known; {hint}"))
     for item in fields(kind):
+        # A build folder holds all fields of its board, also those that its file left out (`dataclasses.asdict`).
         if item.name in table and (table[item.name] is None or table[item.name] in ("", [], ())) and _is_left_out(item):
             continue
         if item.name in table:
@@ -253,15 +257,17 @@ def _make(kind: type, table: Mapping[str, Any], where: str, problems: list[NnhwE
 
 
 def _is_left_out(item: Field[Any]) -> bool:
-    """Return whether a field that says nothing is one that may be left out."""
+    """Return whether an empty value of a field means that it is left out, as its default is empty, too."""
     return item.default is not MISSING and not item.default
 
 
 def _value(value: Any, kind: Any, where: str, problems: list[NnhwError], name: str) -> Any:
     """Return a value as its field's type, or append a problem."""
+    # `Flash | None` and the like: the dataclass in the union.
     kind = next(filter(is_dataclass, get_args(kind)), kind)
     if is_dataclass(kind) and isinstance(kind, type) and isinstance(value, dict):
         return _make(kind, value, where, problems, f"{name}.")
+    # Not isinstance: true and false of TOML are bool, a subclass of int.
     if kind is int and type(value) is int and value > _NUMBER_MAX:
         problems.append(BoardError(f"{where}: field '{name}' must be {_NUMBER_MAX} or less"))
         return 0
@@ -281,7 +287,7 @@ def _describe(kind: Any) -> str:
 
 
 def _check(board: Board, where: str) -> list[NnhwError]:
-    """Return what is wrong with a board whose fields have the right types."""
+    """Return the mistakes of a board whose fields have the right types."""
     problems: list[NnhwError] = _check_choices(board, where)
     problems += [BoardError(f"{where}: {text}") for link in board.links for text in link.problems()]
     if not _PLATFORM.fullmatch(board.platform):
@@ -322,7 +328,7 @@ def _check(board: Board, where: str) -> list[NnhwError]:
 
 
 def _check_words(board: Board, where: str) -> list[NnhwError]:
-    """Return the fields that could be more than a word where tools read them: an option, a path, a line of a file."""
+    """Return problems with fields that tools read as one word, which could be an option, a path, or lines of a file."""
     words = {
         "package": board.package,
         "openfpgaloader": board.openfpgaloader,
@@ -342,7 +348,7 @@ def _check_words(board: Board, where: str) -> list[NnhwError]:
 
 
 def _check_choices(board: Board, where: str) -> list[NnhwError]:
-    """Return the fields that are none of the words that the family allows."""
+    """Return problems with fields whose value is not one of those that the family allows."""
     choices: dict[str, tuple[str, tuple[str, ...]]] = {
         "family": (board.family, tuple(FAMILIES)),
         "link": (board.link, tuple(link.kind for link in board.links)),

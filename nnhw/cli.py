@@ -1,4 +1,4 @@
-"""The command line: parse, call, print. The work is in `nnhw.flow`; heavy imports wait until a command needs them."""
+"""The command line: parse options, call `nnhw.flow`, print. Commands import the heavy modules that they need."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXIT_ERROR, EXIT_INTERRUPTED = 1, 130
 
 
 class _Commands(TyperGroup):
-    """Turns what nnhw means to say into a message and an exit code, for every command."""
+    """The group of all commands: shows errors of nnhw as a message, without a traceback, and sets the exit code."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -42,10 +42,12 @@ class _Commands(TyperGroup):
         except KeyboardInterrupt as stop:
             with contextlib.suppress(OSError):  # the terminal may be gone
                 ERR.print("interrupted; what was finished before is kept, nothing is half-written")
+            # As a shell reports a process that a signal has ended.
             ctx.exit(128 + stop.number if isinstance(stop, Stopped) else EXIT_INTERRUPTED)
 
 
 def _show_error(error: NnhwError) -> None:
+    # Without markup, as messages hold brackets, such as those of shapes.
     ERR.print(f"{heading(error)}: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -70,7 +72,7 @@ Calibrate = Annotated[
     ),
 ]
 Bits = Annotated[int, typer.Option(help="With --calibrate: 1 to 8.")]
-# For the help, which imports nothing that computes; the tests compare them with the stages and passes themselves.
+# Copies for the help texts, so that --help imports nothing heavy; tests compare them with the real stages and passes.
 STAGES = "capture, lower, map, elaborate, simulate, build or netlist"
 PASSES = (
     "separate_padding, permute_input, sink_shapes, hoist_shapes, cancel_permutes, sink_extremes, align_sums, "
@@ -97,7 +99,7 @@ def _progress() -> Progress:
 def _advising(
     ctx: typer.Context, file: str, board: str, options: Options, calibration: Calibration | None
 ) -> Iterator[None]:
-    """Say what each layer takes and what would fit, where a model does not fit a board."""
+    """Where a model does not fit a board, show what each layer takes and what would fit, then exit."""
     try:
         yield
     except DoesNotFitError as error:
@@ -163,7 +165,7 @@ def build(
     board: BoardName = "icebreaker",
     out: Annotated[Path | None, typer.Option(help="Build folder instead of build/<model>-<board>.")] = None,
     clock: Annotated[float | None, typer.Option(metavar="MHZ", help="Clock that must be reached.")] = None,
-    target_fps: Annotated[float | None, typer.Option(help="Frames/s that suffice: the smallest such mapping.")] = None,
+    target_fps: Annotated[float | None, typer.Option(help="Least frames/s; the smallest mapping is taken.")] = None,
     style: Annotated[str, typer.Option(help="streaming: an engine a layer; shared: one for all; or auto.")] = "auto",
     array: Annotated[
         Path | None, typer.Option(metavar="BUILD", help="Make a program for the shared engine of another build.")
@@ -172,7 +174,7 @@ def build(
         bool, typer.Option("--reusable", help="With --style shared: an engine for other networks, too, with --array.")
     ] = False,
     sequences: Annotated[
-        int, typer.Option(min=1, help="Of a recurrent network, so many take turns, which keeps its engines busy.")
+        int, typer.Option(min=1, help="Sequences of a recurrent network, interleaved to keep engines busy.")
     ] = 1,
     overrides: Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Folding of single layers.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Place-and-route runs, of which the best counts.")] = 5,
@@ -192,7 +194,7 @@ def build(
     link: Annotated[str, typer.Option(help="uart or spi, of those that the board has; empty: the board's own.")] = "",
     calibrate: Calibrate = None,
     evaluate: Annotated[
-        Path | None, typer.Option(metavar="IMAGES.npy", help="With --labels: images that the accuracy is of.")
+        Path | None, typer.Option(metavar="IMAGES.npy", help="With --labels: images to measure the accuracy on.")
     ] = None,
     labels: Annotated[
         Path | None,
@@ -347,6 +349,7 @@ def report(build: BuildPath, json: Annotated[bool, typer.Option("--json", help="
 
     content = Build.load(build).report
     if json:
+        # Not by rich, which wraps lines and colours numbers: this is for programs.
         typer.echo(dumps(content, indent=1))
     else:
         OUT.print(render_report(content))
@@ -466,6 +469,7 @@ def search(
         progress=_progress(),
     )
     OUT.print(render_search(found))
+    # What was found is shown first; the exit code is that of any interrupted command.
     if found.interrupted:
         raise KeyboardInterrupt
 

@@ -1,4 +1,4 @@
-"""Every exception of nnhw. One root, so that `except NnhwError` catches what nnhw means to say and nothing else."""
+"""Every exception of nnhw. All have one root: `except NnhwError` catches what nnhw raises on purpose, nothing else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class NnhwError(Exception):
 
 
 class InputError(NnhwError):
-    """A file, an array or an option of the user that cannot be used as it is."""
+    """A file, an array or an option given by the user that cannot be used."""
 
 
 class CaptureError(NnhwError):
@@ -27,7 +27,7 @@ class ModelFileError(InputError, CaptureError):
 
 
 class IrError(NnhwError):
-    """A graph that breaks a rule of the IR."""
+    """A graph that violates a rule of the IR."""
 
 
 class LoweringError(NnhwError):
@@ -37,7 +37,7 @@ class LoweringError(NnhwError):
 class ExactnessError(NnhwError):
     """Two evaluations of one model that differ: PyTorch and the captured graph, or the graph before and after a pass.
 
-    It is never a reason to try something else: what was made does not compute the model.
+    It must never be caught to try something else: the result of the conversion does not compute the model.
     """
 
 
@@ -47,14 +47,14 @@ class MappingError(NnhwError):
 
 @dataclass(frozen=True)
 class LayerNeed:
-    """What the engines of one layer take at the least, where a network does not fit.
+    """The least resources that the engines of one layer take, in a network that does not fit.
 
     Parameters
     ----------
     name: of the layer.
-    lc, ff, dsp: logic cells, flip-flops that are counted apart from them, DSP blocks.
-    weight_rams, step_rams, buffer_rams: block RAMs for weights, for the constants of requantization, and for maps that
-        wait: line buffers and FIFOs.
+    lc, ff, dsp: logic cells; flip-flops, where they are counted apart from logic cells; DSP blocks.
+    weight_rams, step_rams, buffer_rams: block RAMs for weights, for the constants of requantization, and for line
+        buffers and FIFOs.
     """
 
     name: str
@@ -76,7 +76,7 @@ class DoesNotFitError(MappingError):
 
     Parameters
     ----------
-    layers: what each takes at the least, in the model's order; none where that is not known.
+    layers: the least resources of each layer, in the model's order; empty where they are not known.
     """
 
     def __init__(self, message: str, layers: Sequence[LayerNeed] = ()) -> None:
@@ -87,13 +87,13 @@ class DoesNotFitError(MappingError):
 class StuckError(NnhwError):
     """Engines that wait for each other for ever.
 
-    Where a search for the depths of FIFOs does not provoke it, it is a mistake of nnhw. So it is no MappingError, after
-    which others are tried: what is wrong would go unnoticed, or look like something that no style supports.
+    A search for the depths of FIFOs provokes and handles it; anywhere else it is a mistake of nnhw. So it is no
+    MappingError: after one of these another mapping is tried, and the mistake would go unnoticed.
     """
 
 
 class UnsettledError(NnhwError):
-    """A network of engines that did not repeat itself within the frames that were stepped."""
+    """A network of engines whose schedule did not become periodic within the frames that were stepped."""
 
 
 class BoardError(NnhwError):
@@ -113,7 +113,7 @@ class ExportError(NnhwError):
 
 
 class TimingError(NnhwError):
-    """A design that does not reach the asked clock."""
+    """A design that does not reach the required clock."""
 
 
 class LinkError(NnhwError):
@@ -121,7 +121,7 @@ class LinkError(NnhwError):
 
 
 class OtherDeviceError(LinkError):
-    """A device that is another one than before: it got another bitstream while its link was open."""
+    """A device that was loaded with another bitstream while its link was open."""
 
 
 class ClosedError(LinkError):
@@ -144,7 +144,7 @@ class ProblemList(NnhwError):
 
 
 class MappingProblems(ProblemList, MappingError):
-    """Several layers that the board or the engines cannot hold: whoever tries another way goes on as after one."""
+    """Several layers that the board or the engines cannot hold; code that catches MappingError catches these, too."""
 
 
 def raise_all(problems: Sequence[NnhwError]) -> None:
@@ -156,6 +156,7 @@ def raise_all(problems: Sequence[NnhwError]) -> None:
         raise MappingProblems(problems) if mapping else ProblemList(problems)
 
 
+# In this order: a DoesNotFitError is a MappingError, too.
 _HEADINGS: tuple[tuple[tuple[type[NnhwError], ...], str], ...] = (
     ((InputError, BoardError), "Input"),
     ((DoesNotFitError,), "Does not fit"),
@@ -164,7 +165,7 @@ _HEADINGS: tuple[tuple[tuple[type[NnhwError], ...], str], ...] = (
 
 
 def heading(error: NnhwError) -> str:
-    """Return the word under which a person is told an error: 'Input', 'Does not fit', 'Not supported' or 'Error'."""
+    """Return the word in front of an error's message: 'Input', 'Does not fit', 'Not supported' or 'Error'."""
     if isinstance(error, ProblemList):
         words = {heading(problem) for problem in error.problems}
         return words.pop() if len(words) == 1 else "Error"

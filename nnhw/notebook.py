@@ -1,4 +1,4 @@
-"""What objects of nnhw show in a notebook: a small table of facts."""
+"""HTML tables that show objects of nnhw in a notebook."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from html import escape
 
 
 def facts_table(title: str, facts: Mapping[str, object]) -> str:
-    """Return an HTML table of facts, one a row; those that are None are left out."""
+    """Return an HTML table with a row for each fact; facts that are None are left out."""
     rows = "".join(
         f'<tr><th style="text-align:left">{escape(name)}</th><td style="text-align:left">{escape(str(value))}</td></tr>'
         for name, value in facts.items()

@@ -36,7 +36,8 @@ one more. One TAKEN may stand for several frames. On a line without flow control
 line, the host sends a DATA frame only when all before it are taken.
 Every other frame is dropped, and one ERROR stands for the frames dropped until it could be sent.
 RESET empties the engine, both sequences start from 0, and everything in flight is lost except frames that are being
-sent already; they come before its answer. Inference has no state, so an image without an answer may be sent again.
+sent already; they come before its answer. An image without an answer may be sent again; of a recurrent network, whose
+state RESET clears, together with all steps of its sequence before it.
 """
 
 from __future__ import annotations
@@ -60,10 +61,10 @@ PROGRAM_TRAILER = struct.Struct("<I")
 """Behind the body: CRC-32 of header and body."""
 PROGRAM_OVERHEAD_BYTES = PROGRAM_HEADER.size + PROGRAM_TRAILER.size
 OUTPUT_LIMIT_BYTES = 1 << 24
-"""Bytes of a program's output stay below it: the device counts no further."""
+"""A program's output has fewer bytes than this: the device's counter has 24 bits."""
 
 BITS_PER_UART_BYTE = 10
-"""Of a byte on a serial line: start bit, data, stop bit."""
+"""Bits of a byte on a serial line: start bit, 8 bits of data, stop bit."""
 PAYLOAD_LIMIT_BYTES = 240
 HEADER_BYTES = 2
 CRC_BYTES = 4
@@ -72,8 +73,9 @@ WIRE_OVERHEAD_BYTES = HEADER_BYTES + CRC_BYTES + 2  # and the COBS code byte and
 DELIMITER = b"\x00"
 SESSIONS = 256
 """A session is a byte; 0 is that of a device which no RESET has reached."""
+# zlib's start value is the CRC so far, and the inversions cancel its own, so this is the register behind one byte.
 _CRC_OF_SESSION = tuple(zlib.crc32(bytes((session,)), 0xFFFFFFFF) ^ 0xFFFFFFFF for session in range(SESSIONS))
-"""What `zlib.crc32` goes on from behind the byte of a session; behind that of session 0 it is the plain CRC-32."""
+"""Start value for `zlib.crc32` of a frame, by session; with that of session 0 it gives the plain CRC-32."""
 
 IDENTITY_FORMAT = struct.Struct("<4sB8sIII")
 STATUS_FORMAT = struct.Struct("<IIIHB")
@@ -118,7 +120,7 @@ REASON_TEXT = {
 
 
 class ProgramState(enum.IntEnum):
-    """How far a program is; only READY runs."""
+    """State of a device's program; only READY runs."""
 
     EMPTY = 0
     LOADING = 1
@@ -208,13 +210,13 @@ def other_version(version: str) -> LinkError:
 
 @dataclass(frozen=True)
 class DeviceIdentity:
-    """What a device says about itself, fixed when it is built.
+    """The identity of a device, which is part of its bitstream.
 
     Parameters
     ----------
     model_hash: hexadecimal, 16 digits or more; the first 16 go over the wire.
-    input_bytes, output_bytes: one image and one output, packed.
-    clock_hz: clock of the engine, in which the counters count.
+    input_bytes, output_bytes: bytes of one image and of one output, packed.
+    clock_hz: clock of the engine in Hz, whose cycles are counted.
 
     Raises
     ------
@@ -237,6 +239,7 @@ class DeviceIdentity:
             value = getattr(self, name)
             if not 0 < value < 1 << 32:
                 raise InputError(f"device identity: {name} must be in 1..2^32-1, not {value}; check the accelerator")
+        # The dataclass is frozen; of a longer hash, a device knows the first 16 digits alone.
         object.__setattr__(self, "model_hash", digits)
 
     @property
@@ -277,7 +280,7 @@ class DeviceIdentity:
 
 @dataclass(frozen=True)
 class Counters:
-    """What a device counts. All wrap; `bad_frames` counts from power-up, the others from the last RESET.
+    """The counters of a device. All wrap; `bad_frames` counts from power-up, the others from the last RESET.
 
     Members
     -------
@@ -299,6 +302,7 @@ class Counters:
     def pack(self) -> bytes:
         """Return the payload of the answer to STATUS."""
         return STATUS_FORMAT.pack(
+            # The device's counters wrap around at these widths.
             self.cycles & 0xFFFFFFFF,
             self.input_wait & 0xFFFFFFFF,
             self.output_wait & 0xFFFFFFFF,
@@ -327,38 +331,39 @@ def program_image(array_id: int, body: bytes, output_bytes: int) -> bytes:
 
     Parameters
     ----------
-    array_id: of the array that it is made for.
-    body: what goes to the memory of the array.
-    output_bytes: of a frame, that leave the device.
+    array_id: id of the array that it is made for.
+    body: bytes for the memory of the array.
+    output_bytes: bytes of a frame's output.
     """
     head = PROGRAM_HEADER.pack(PROGRAM_MAGIC, array_id, len(body), output_bytes)
     return head + body + PROGRAM_TRAILER.pack(zlib.crc32(head + body))
 
 
 def joined_id(ids: Sequence[int]) -> int:
-    """Return the id of the arrays of a device, which stand in a row; of one, its own."""
+    """Return the id of several arrays in a row; of a single one, its own id."""
     return ids[0] if len(ids) == 1 else zlib.crc32(b"".join(one.to_bytes(4, "little") for one in ids))
 
 
 def joined_crc(crcs: Sequence[int]) -> int:
-    """Return by what programs of arrays in a row are told apart: their CRCs, each turned by its place."""
+    """Return the CRC of several programs together: XOR of their CRCs, each rotated left by its number."""
     found = 0
     for place, crc in enumerate(crcs):
+        # Rotated, so that exchanged programs differ, and equal ones do not cancel.
         found ^= (crc << place | crc >> (32 - place)) & 0xFFFFFFFF
     return found
 
 
 @dataclass(frozen=True)
 class ProgramStatus:
-    """What a device says about the program of its engine, or of all of them where several stand in a row.
+    """The state of the program of a device's engine, or of the programs of all its engines in a row.
 
     Members
     -------
-    state: only READY runs: all of them are. LOADING: one of them comes, or has to follow.
-    reason: why it was refused, the first of them; else of no meaning.
-    crc: of the image, as its trailer has it, see `joined_crc`; of meaning when it is READY.
-    output_bytes: of a frame, as the image has it; of meaning when it is READY.
-    array_id: of the array that programs must be made for, see `joined_id`; fixed when the device is built.
+    state: READY: all programs are complete. LOADING: bytes of one of them are still missing.
+    reason: why the first refused program was refused; meaningless in other states than REFUSED.
+    crc: CRC of the image, from its trailer, see `joined_crc`; valid in state READY.
+    output_bytes: bytes of a frame's output, from the image; valid in state READY.
+    array_id: id of the array that programs must be made for, see `joined_id`; part of the bitstream.
     """
 
     state: ProgramState

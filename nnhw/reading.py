@@ -1,6 +1,6 @@
-"""Reading files that may come from anybody: what they claim is checked before memory is taken for it.
+"""Reading files that anybody may have written: sizes that they claim are checked before memory is allocated.
 
-Every function raises `ValueError` that says what is wrong, or `OSError`; the caller says which file, and what to do.
+Functions raise `ValueError` with what is wrong, or `OSError`; the caller adds the name of the file, and what to do.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ import numpy as np
 from nnhw.errors import BuildError
 
 PACKED_BYTES_MAX = 64 << 20
-"""Bytes that all compressed entries of an archive may have together once they are unpacked."""
+"""Bytes that all compressed entries of an archive together may unpack to."""
 INTEGER_MAX = 1 << 63
-"""Integers of a JSON file are smaller, whatever their sign."""
+"""Integers of a JSON file must have a smaller magnitude."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _DEPTH_MAX = 100
 _TOO_DEEP = f"it is nested too deeply: {_DEPTH_MAX} levels are accepted"
@@ -36,9 +36,9 @@ _NAME_LENGTH_MAX = 200
 
 
 def is_plain_name(name: object) -> bool:
-    """Return whether something is a name that stays in its folder, and is no option on a command line.
+    """Return whether a value is a file name that cannot lead out of its folder or be taken for an option.
 
-    Letters, digits, `_`, `.` and `-`, of which the last two do not come first; at most 200 of them.
+    That is a text of at most 200 letters, digits, `_`, `.` and `-`, which does not begin with `.` or `-`.
     """
     return isinstance(name, str) and len(name) <= _NAME_LENGTH_MAX and bool(_PLAIN_NAME.fullmatch(name))
 
@@ -62,7 +62,7 @@ def check_folder(folder: Path) -> None:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return what a JSON text says; numbers that are no JSON (NaN, Infinity), or beyond 64 bits, are refused."""
+    """Return the document of a JSON text; NaN, Infinity, and integers beyond 64 bits are refused."""
     try:
         return _shallow(json.loads(text, parse_constant=_no_number, parse_int=_integer))
     except RecursionError:
@@ -70,7 +70,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Return what a TOML text says."""
+    """Return the table of a TOML text."""
     try:
         table = tomllib.loads(text)
     except RecursionError:
@@ -122,6 +122,7 @@ def _check_zip(entries: list[zipfile.ZipInfo], size: int) -> None:
         raise ValueError("it is compressed in another way than 'deflate': save it without compression")
     stored = [info for info in entries if info.compress_type == zipfile.ZIP_STORED]
     wrong = [info for info in stored if info.file_size != info.compress_size]
+    # Entries that overlap would let a small file unpack to any size.
     if wrong or sum(info.compress_size for info in entries) > size:
         claimed = sum(max(info.file_size, info.compress_size) for info in entries)
         raise ValueError(f"its entries claim {claimed} bytes, but the file has {size}")
@@ -154,6 +155,7 @@ def _read_array(stream: IO[bytes], size: int) -> np.ndarray:
             f"its header claims {dtype} of shape {list(shape)}, {needed} bytes, but only {left} follow; it is cut or "
             "damaged"
         )
+    # Read into memory of the size that was checked; np.load would believe the header.
     data = bytearray(needed)
     if stream.readinto(data) != needed or stream.read(1):  # type: ignore[attr-defined]  # all streams here have it
         raise ValueError(f"its header claims {needed} bytes of numbers, but there are others; it is cut or damaged")
@@ -162,7 +164,10 @@ def _read_array(stream: IO[bytes], size: int) -> np.ndarray:
 
 
 def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Return shape, whether columns come first, and dtype. Format 3 is for names of fields that are not ASCII."""
+    """Return shape, whether the array is stored by columns, and dtype.
+
+    Format 3.0 of .npy is refused: it is for names of fields that are not ASCII, which arrays of numbers do not have.
+    """
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     version = np.lib.format.read_magic(stream)
     if version not in readers:
@@ -172,9 +177,9 @@ def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any
 
 
 def _shallow(document: Any) -> Any:
-    """Return a document; ValueError where whoever walks it by recursion might come to the end of the stack.
+    """Return a document; raise ValueError if it is nested so deeply that recursive code could overflow the stack.
 
-    Texts in it may reach a terminal, so characters that control one are refused, too.
+    Texts in it may be shown in a terminal, so characters that control one are refused, too.
     """
     level = [document]
     for _ in range(_DEPTH_MAX):

@@ -1,4 +1,4 @@
-"""The contract mapping -> hdl -> driver: the engines of an accelerator, in stream order, and its byte formats."""
+"""What mapping hands to hardware and driver: the engines of an accelerator, in stream order, and its byte formats."""
 
 from nnhw.accelerator.accelerator import Accelerator
 from nnhw.accelerator.boundaries import Boundary, StreamBoundary

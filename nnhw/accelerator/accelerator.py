@@ -35,12 +35,12 @@ class Accelerator:
 
     Parameters
     ----------
-    name: of the model.
-    model_hash: of the integer graph, hex.
+    name: name of the model.
+    model_hash: hash of the integer graph, 16 to 64 hex digits.
     board: name of the board that it is mapped to.
-    stages: each behind those that it reads; the output of the last one leaves.
-    input_format, output_format: what bytes mean.
-    schedule: predicted latency and interval, exact.
+    stages: engines; each comes after those that it reads, but for late inputs, and the last one's output leaves.
+    input_format, output_format: how codes and results are written as bytes.
+    schedule: latency and interval in cycles, as the cycle models predict them.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Accelerator:
 
     @property
     def boundaries(self) -> tuple[Boundary, ...]:
-        """Where values of the IR can be seen: streams behind stages, and what shared engines store."""
+        """Where values of the IR can be seen: on streams behind stages, and where shared engines store codes."""
         found: list[Boundary] = []
         for index, stage in enumerate(self.stages):
             if (program := stage.config.program) is not None:
@@ -73,15 +73,16 @@ class Accelerator:
 
     @property
     def image(self) -> bytes | None:
-        """What is loaded into the shared engines, one behind the other, or None where there is none."""
+        """The bytes to be loaded into the shared engines, one image behind the other; None if there are none."""
         images = [program.image_for(self.output_format.frame_bytes) for program in self.programs]
         return b"".join(images) or None
 
     @property
     def device_hash(self) -> str:
-        """Hash of what the hardware is, hex: the model's, or, with shared engines, of all but their programs."""
+        """Hash of what makes the hardware, in hex: the model's; with shared engines, that of all but their programs."""
         if not self.programs:
             return self.model_hash
+        # Of a shared engine only its array is hardware; the packing of the link is not part of a stage.
         bare: list[Any] = [stage if (found := stage.config.program) is None else found.array for stage in self.stages]
         bare += [wire for wire in (self.input_format.unpacking, self.output_format.packing) if wire is not None]
         arrays: dict[str, np.ndarray] = {}
@@ -90,14 +91,15 @@ class Accelerator:
 
     @property
     def device_bytes(self) -> tuple[int, int]:
-        """(input, output) bytes of a frame, as the hardware states them: (1, 1) where they are the program's matter."""
+        """(input, output) bytes of a frame in the device's identity; (1, 1) if its programs determine them."""
         if self.programs:
             return 1, 1
         return self.input_format.frame_bytes, self.output_format.frame_bytes
 
     @property
     def output_node(self) -> str:
-        """The IR value that leaves."""
+        """Name of the IR value that leaves the accelerator."""
+        # Behind the stage that gives the value there may be converters and FIFOs.
         stage = self.stages[-1]
         while not stage.node:
             stage = self.stages[stage.sources[0][0]]
@@ -116,7 +118,7 @@ class Accelerator:
 
         Raises
         ------
-        BuildError: the files are missing, or of another version of nnhw.
+        BuildError: the files are missing or damaged, or another version of nnhw wrote them.
         """
         try:
             document = parse_json((folder / "accelerator.json").read_bytes())
@@ -140,7 +142,12 @@ class Accelerator:
 
 
 def _checked(loaded: Any) -> Accelerator:
-    """Return what a file describes if it hangs together; raise any exception otherwise."""
+    """Return what a file describes if it is consistent.
+
+    Raises
+    ------
+    Exception: of any class, if it is not; `Accelerator.load` makes a message of it.
+    """
     if not isinstance(loaded, Accelerator):
         raise ValueError(f"it is of type {type(loaded).__name__}")
     for index, stage in enumerate(loaded.stages):
@@ -166,4 +173,4 @@ _KINDS: tuple[type, ...] = (
     *(ArrayConfig, Compute, Emit, Fill, Loop, RankedSteps, StepMemory),
 )
 _TYPES = {kind.__name__: kind for kind in _KINDS}
-"""What a file may hold."""
+"""The dataclasses that a file may name, by their names."""

@@ -1,4 +1,4 @@
-"""Where values of the IR can be seen in an accelerator, for the comparison with what they should be."""
+"""Where values of the IR can be seen in an accelerator, so that hardware can be compared with the IR there."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class StreamBoundary:
 
     Parameters
     ----------
-    stage: its index.
+    stage: index of the stage.
     node: name of the value.
-    layer: of the model.
+    layer: name of the model's layer.
     stream: how the value streams.
     """
 
@@ -30,7 +30,7 @@ class StreamBoundary:
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """Name of it in reports."""
         return self.node
 
     @property
@@ -44,7 +44,7 @@ class StreamBoundary:
         return self.stream.lanes * self.stream.element.bits
 
     def patterns(self, values: np.ndarray) -> np.ndarray:
-        """Return the bit patterns [N * beats, elements] of a value [N, *shape]; the bits of an element are `widths`."""
+        """Return the bit patterns int64 [N * beats, lanes] of a value [N, *shape]; an element has `widths` bits."""
         elements = encode(self.stream.elements_of(values), self.stream.element)
         return elements.reshape(-1, self.stream.lanes)
 
@@ -56,16 +56,16 @@ class StreamBoundary:
 
 @dataclass(frozen=True)
 class StoreBoundary:
-    """What a record of a shared engine stores: the codes of some channels of a value, pixel by pixel.
+    """The writes of a record of a shared engine to its memory: codes of some channels of a value, pixel by pixel.
 
-    A beat is the codes that are stored at once, of a pixel, and the address of their first word.
+    A beat is the codes of a pixel that are stored at once, and the address of their first word.
 
     Parameters
     ----------
-    stage: its index.
-    number: of the record in the program.
+    stage: index of the shared engine's stage.
+    number: index of the record in the program.
     record: the record.
-    array: the hardware.
+    array: the parameters of the engine's hardware.
     """
 
     stage: int
@@ -80,12 +80,12 @@ class StoreBoundary:
 
     @property
     def layer(self) -> str:
-        """Of the model."""
+        """Name of the model's layer."""
         return self.record.layer
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """Name of it in reports: the value, its channels, and its first pixel if that is not 0."""
         first, count = self.record.channels
         pixels = f"[{self.record.first_pixel}:]" if self.record.first_pixel else ""
         return f"{self.node}[{first}:{first + count}]{pixels}"
@@ -102,19 +102,21 @@ class StoreBoundary:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Bits of each element of a beat."""
+        """Bits of each element of a beat: the codes, then the address."""
         lanes = min(self.record.channels[1], self.array.lanes)
         return (self.array.activation_bits,) * lanes + (self.array.address_bits,)
 
     def patterns(self, values: np.ndarray) -> np.ndarray:
-        """Return the bit patterns [N * beats, elements] of a value [N, *shape]; the bits of an element are `widths`."""
+        """Return the bit patterns int64 [N * beats, codes + 1] of a value [N, *shape]; an element has `widths` bits."""
         record, (first, count) = self.record, self.record.channels
+        # `record.pixels` counts writes: a pixel with more channels than lanes takes several.
         granules = max(1, count // self.array.lanes)
         pixels = slice(record.first_pixel, record.first_pixel + record.pixels // granules)
         channels = values.reshape(len(values), values.shape[1], -1)[:, first : first + count, pixels]
         codes = encode(np.moveaxis(channels, 1, 2) - record.zero, self.array.activation)
         addresses = (record.target + record.target_step * np.arange(record.pixels)) % self.array.words
         places = np.broadcast_to(addresses[None, :, None], (len(values), record.pixels, 1))
+        # Planar: all pixels of the first channels are written before those of the next ones.
         if record.planar:
             codes = np.moveaxis(codes.reshape(*codes.shape[:2], -1, self.array.lanes), 2, 1)
         codes = codes.reshape(len(values), record.pixels, -1)

@@ -1,4 +1,4 @@
-"""The JSON form of configurations: what `accelerator.json` holds, with arrays beside it."""
+"""The JSON form of parameter objects, as in `accelerator.json`; their arrays are in a file beside it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ import numpy as np
 
 
 def dump(value: Any, arrays: dict[str, np.ndarray]) -> Any:
-    """Return the JSON form of a configuration; arrays go to `arrays` under a number."""
+    """Return the JSON form of a parameter object: its class and its fields.
+
+    Parameters
+    ----------
+    value: a dataclass, an array, a tuple, or what JSON has.
+    arrays: arrays are added to it, each with a key that stands in their place in the JSON form.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: dump(getattr(value, field.name), arrays) for field in dataclasses.fields(value)}
         return {"type": type(value).__name__, **fields}
@@ -27,15 +33,17 @@ def dump(value: Any, arrays: dict[str, np.ndarray]) -> Any:
 
 
 def load(value: Any, arrays: Mapping[str, np.ndarray], types: Mapping[str, type]) -> Any:
-    """Return the configuration of a JSON form: the inverse of `dump`.
+    """Return the parameter object of a JSON form: the inverse of `dump`.
 
     Parameters
     ----------
+    value: the JSON form.
+    arrays: the arrays that it names.
     types: the dataclasses that may occur, by name.
 
     Raises
     ------
-    ValueError: a field that is missing, unknown, or not of its type; and what a configuration raises of its own.
+    ValueError: a field is missing, unknown, or not of its type; besides, whatever the dataclasses raise.
     """
     if isinstance(value, list):
         return tuple(load(item, arrays, types) for item in value)
@@ -45,6 +53,7 @@ def load(value: Any, arrays: Mapping[str, np.ndarray], types: Mapping[str, type]
 
 
 def _load_array(value: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the array that an object of the JSON form names."""
     name = value.get("array")
     if not isinstance(name, str) or name not in arrays:
         raise ValueError(f"there is no array {name!r}")
@@ -52,7 +61,7 @@ def _load_array(value: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> n
 
 
 def _load_fields(value: Mapping[str, Any], arrays: Mapping[str, np.ndarray], types: Mapping[str, type]) -> Any:
-    """Return a configuration whose every field has the type that its class says."""
+    """Return a parameter object whose fields have the types that its class declares."""
     name = value["type"]
     if not isinstance(name, str) or name not in types:
         raise ValueError(
@@ -69,18 +78,19 @@ def _load_fields(value: Mapping[str, Any], arrays: Mapping[str, np.ndarray], typ
 
 
 def _as_word(value: Any, kind: Any) -> Any:
-    """Return a value as the word of an enumeration, where the field is one."""
+    """Return a value as a member of the enumeration, if its field is one."""
     return kind(value) if isinstance(kind, type) and issubclass(kind, Enum) else value
 
 
 @cache
 def _field_types(kind: type) -> dict[str, Any]:
+    """Return the annotated types of a dataclass's fields, by name."""
     hints = get_type_hints(kind)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
 def _is_of(value: Any, kind: Any) -> bool:
-    """Return whether a value is of an annotated type; a whole number is no truth value, and a text can be printed."""
+    """Return whether a value is of an annotated type. `True` is no int here, and a str must be printable."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return any(_is_of(value, part) for part in parts)
@@ -95,6 +105,7 @@ def _is_of(value: Any, kind: Any) -> bool:
         return type(value) is kind
     if kind is str:
         return isinstance(value, str) and value.isprintable()
+    # Protocols such as `Requantizer` cannot be tested with isinstance; having their members is what they ask for.
     if getattr(kind, "_is_protocol", False):
         members = {name for name in (*vars(kind), *kind.__annotations__) if not name.startswith("_")}
         return dataclasses.is_dataclass(value) and all(hasattr(value, name) for name in members)

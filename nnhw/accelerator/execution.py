@@ -1,4 +1,4 @@
-"""The meaning of a mapped accelerator: its engines' golden functions, one stage after the other."""
+"""What a mapped accelerator computes: the golden functions of its engines, one stage after the other."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from nnhw.engines.shared.program import elements_of
 
 @dataclass(frozen=True)
 class Execution:
-    """One frame on its way through an accelerator; of a sequence, one step.
+    """All values of one frame in an accelerator; in a network with a state, a frame is one step of a sequence.
 
     Parameters
     ----------
-    accelerator: that it goes through.
-    elements: of each stage, the elements int64 [elements] that leave it, in stream order.
-    traces: by the index of its stage, what each program stores.
+    accelerator: the accelerator.
+    elements: for each stage, the elements int64 [elements] that leave it, in stream order.
+    traces: what each program stores, by the index of its stage.
     """
 
     accelerator: Accelerator
@@ -33,12 +33,12 @@ class Execution:
 
     @property
     def output(self) -> np.ndarray:
-        """The bytes that leave the last stage, uint8 [`output_format.frame_beats`]."""
+        """The bytes that leave the last stage, uint8 [`output_format.frame_beats`]: the lowest byte of each element."""
         last, element = self.elements[-1], self.accelerator.stages[-1].output.element
         return ((encode(last, element) if element.bipolar else last) & 0xFF).astype(np.uint8)
 
     def patterns(self, boundary: Boundary) -> np.ndarray:
-        """Return the bit patterns [beats, elements] that pass a boundary; see `Boundary.patterns`."""
+        """Return the bit patterns int64 [beats, elements] that pass a boundary; see `StreamBoundary.patterns`."""
         if isinstance(boundary, StreamBoundary):
             stream = boundary.stream
             return encode(self.elements[boundary.stage], stream.element).reshape(-1, stream.lanes)
@@ -48,16 +48,17 @@ class Execution:
 
 
 def execute(accelerator: Accelerator, codes: np.ndarray, before: Execution | None = None) -> Execution:
-    """Send one frame through all stages: engines of a layer each, and programs of shared engines.
+    """Send one frame through all stages, engines of one layer and programs of shared engines.
 
     Parameters
     ----------
-    codes: int [*shape], of the input.
-    before: of a step of a sequence, the step before; None: it is the first one.
+    codes: int [*shape], the codes of the input.
+    before: the execution of the step before, for a step of a sequence; None: it is the first step, or there are none.
     """
     source, form = accelerator.input_format.stream, accelerator.input_format
     taken = source.elements_of(codes[None])[0]
     assert source.element.holds(taken)
+    # The beat in front of a step: its first element says whether a sequence begins.
     if form.headed:
         taken = np.concatenate([[before is None], np.zeros(source.lanes - 1, np.int64), taken])
     streams: dict[tuple[int, int], np.ndarray] = {INPUT: taken}
@@ -73,7 +74,7 @@ def execute(accelerator: Accelerator, codes: np.ndarray, before: Execution | Non
         else:
             left = stage.config.golden_elements(inputs, stage.output.element)
         assert len(left) == stage.output.elements, stage.name
-        # Where frames are steps, what stands between the values of the IR may carry heads, which are no elements.
+        # Where frames are steps, streams between values of the IR may carry heads, which need not be of the type.
         assert stage.output.element.holds(left) or (form.headed and not stage.node), stage.name
         elements.append(left)
         streams |= {(index, port): left for port in range(stage.config.o_ports)}
@@ -81,19 +82,20 @@ def execute(accelerator: Accelerator, codes: np.ndarray, before: Execution | Non
 
 
 def execute_all(accelerator: Accelerator, codes: Codes) -> list[Execution]:
-    """Send frames through all stages, one after the other; of sequences, in the order of their steps."""
+    """Send frames through all stages, one after the other; steps of sequences come in the order of `Turns`."""
     form = accelerator.input_format
     if not form.headed:
         return [execute(accelerator, frame) for frame in as_array(codes)]
     order, steps = form.order(codes), np.concatenate(list(codes))
     found: list[Execution] = []
     for row, begins in zip(order.rows, order.begins, strict=True):
+        # Sequences take turns, so the step before of the same sequence lies so many frames back.
         found.append(execute(accelerator, steps[row], None if begins else found[-form.turns]))
     return found
 
 
 def _left(stage: Stage, before: Execution | None, source: int, port: int) -> np.ndarray:
-    """Return what came to a late input at the end of the step before: in front of the first one, anything."""
+    """Return what the late input got at the end of the step before; zeros before the first one, which nobody uses."""
     if before is None:
         return np.zeros(stage.output.elements, np.int64)
     return before.elements[source]

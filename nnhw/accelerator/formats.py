@@ -1,4 +1,4 @@
-"""The byte formats at both ends of an accelerator."""
+"""The byte formats of frames and of results, at the two ends of an accelerator."""
 
 from __future__ import annotations
 
@@ -16,33 +16,34 @@ from nnhw.engines.unpack import UnpackConfig
 from nnhw.ir.types import IntType
 
 ELEMENTS_MAX = 1 << 28
-"""Elements of a frame are no more, by far."""
+"""Most elements of a frame that a file may claim; real ones have far fewer."""
 Codes = np.ndarray | Sequence[np.ndarray]
-"""What comes in: int [N, *shape]; of a network with a state, sequences int [steps, *shape], or [N, steps, *shape]."""
+"""Input codes: frames int [N, *shape]; for a network with a state, a sequence of int [steps, *shape] each, or an array
+[N, steps, *shape]."""
 
 
 def as_array(codes: Codes) -> np.ndarray:
-    """Return frames that are not steps, int [N, *shape]."""
+    """Return frames as one array int [N, *shape]; only for networks without a state."""
     return np.asarray(codes)
 
 
 @dataclass(frozen=True)
 class InputFormat:
-    """Codes of one frame as bytes.
+    """How the codes of one frame are written as bytes.
 
     Parameters
     ----------
     shape: of one frame, (channels, height, width) or (elements,).
-    element: type of what travels; at most 8 bits.
+    element: type of the numbers that are sent; at most 8 bits.
     per_byte: elements in one byte, the first in the lowest bits; divides the elements of a frame.
-    beat_bytes: bytes that the engine takes at once, the first in the lowest bits; divides the bytes of a frame.
+    beat_bytes: bytes that the first engine takes at once, the first in the lowest bits; divides the bytes of a frame.
     offset: code = element + offset.
-    lanes: 0, or the elements that the engine takes at once where they do not go well with bytes. Then the bits of
-        elements follow one another, across bytes, up to the end of the frame; `per_byte` is 0, and `beat_bytes` are as
-        wide as a beat at the engine.
-    headed: a frame is one step of a sequence. In front of its codes stands one beat whose lowest bit is 1 if the step
+    lanes: 0: elements do not cross the borders of bytes. Else how many elements the first engine takes at once: then
+        the bits of elements follow one another, across bytes, up to the end of the frame; `per_byte` is 0, and
+        `beat_bytes` are the whole bytes that hold a beat.
+    headed: a frame is one step of a sequence. In front of its codes there is one beat whose lowest bit is 1 if the step
         is the first one of its sequence, and whose other bits are 0.
-    turns: sequences whose steps take turns: as many frames lie between the steps of one sequence.
+    turns: number of sequences that take turns: consecutive steps of one sequence are so many frames apart.
     """
 
     shape: tuple[int, ...]
@@ -55,7 +56,12 @@ class InputFormat:
     turns: int = 1
 
     def check(self) -> None:
-        """Raise ValueError for parameters that cannot be: a file may say anything."""
+        """Check parameters that were read from a file.
+
+        Raises
+        ------
+        ValueError: they contradict one another, or are out of range.
+        """
         if not self.shape or min(self.shape) < 1 or self.elements > ELEMENTS_MAX or self.element.bits > 8:
             raise ValueError(f"no input has shape {self.shape} of {self.element}")
         if self.turns < 1 or (self.turns > 1 and not self.headed):
@@ -63,6 +69,7 @@ class InputFormat:
                 f"no {self.turns} sequences take turns where frames are {'' if self.headed else 'no '}steps"
             )
         if self.lanes:
+            # The bytes that hold a beat in front of the first engine.
             wide = -(-self.lanes * self.element.bits // 8)
             if self.lanes < 1 or self.elements % self.lanes or (self.per_byte, self.beat_bytes) != (0, wide):
                 raise ValueError(f"{self.elements} elements do not come by {self.lanes} in {self.beat_bytes} bytes")
@@ -91,22 +98,22 @@ class InputFormat:
 
     @property
     def frame_beats(self) -> int:
-        """Beats of one frame at the engine, the one in front of a step included."""
+        """Beats of one frame at the first engine, including the one in front of a step."""
         return self.elements // self.stream.lanes + self.headed
 
     @property
     def unpacking(self) -> UnpackConfig | None:
-        """What makes beats of bytes in front of the engine where `lanes` says so."""
+        """The unpacker between bytes and the first engine; None: bytes go in as they are."""
         return UnpackConfig(self.lanes * self.element.bits, self.frame_beats) if self.lanes else None
 
     @property
     def stream(self) -> Stream:
-        """What the elements are in the engine; without the beat in front of a step."""
+        """How the frame streams into the first engine, without the beat in front of a step."""
         offsets = np.array([self.offset]) if self.offset else None
         return Stream(self.lanes or self.per_byte * self.beat_bytes, self.elements, self.element, offsets=offsets)
 
     def pack(self, codes: Codes) -> np.ndarray:
-        """Return uint8 [N, frame_bytes] of int codes [N, *shape]; where frames are steps, of sequences."""
+        """Return the bytes uint8 [N, frame_bytes] of codes; if frames are steps, in the order of `order`."""
         return self._packed(self._frames(codes))
 
     def order(self, sequences: Codes) -> Turns:
@@ -114,18 +121,24 @@ class InputFormat:
         return Turns.of([len(sequence) for sequence in sequences], self.turns)
 
     def pack_steps(self, codes: np.ndarray, begins: np.ndarray) -> np.ndarray:
-        """Return uint8 [N, frame_bytes] of steps, int codes [N, *shape]; bool [N] says which begin a sequence."""
+        """Return the bytes uint8 [N, frame_bytes] of single steps.
+
+        Parameters
+        ----------
+        codes: int [N, *shape].
+        begins: bool [N], which steps begin a sequence.
+        """
         return self._packed(self._patterns(codes, begins))
 
     def pack_beats(self, codes: Codes) -> np.ndarray:
-        """Return uint8 [N * frame_beats, bytes] of the same: what the engine takes at once."""
+        """Return the same codes as beats of the first engine, uint8 [N * frame_beats, beat_bytes]."""
         if not self.lanes:
             return self.pack(codes).reshape(-1, self.beat_bytes)
         bits = self._bits(self._frames(codes)).reshape(-1, self.lanes * self.element.bits)
         return np.packbits(bits, axis=1, bitorder="little")
 
     def unpack(self, frames: np.ndarray) -> np.ndarray:
-        """Return int64 codes [N, *shape] of uint8 [N, frame_bytes]."""
+        """Return the codes int64 [N, *shape] of frames uint8 [N, frame_bytes]."""
         shifts = np.arange(self.per_byte) * self.element.bits
         head = self.headed * self.stream.lanes
         if self.lanes:
@@ -139,25 +152,26 @@ class InputFormat:
         return tensor_order(codes + self.offset, self.shape)
 
     def begins(self, frames: np.ndarray) -> np.ndarray:
-        """Return bool [N] of uint8 [N, frame_bytes] of steps: each is the first one of its sequence."""
+        """Return bool [N]: which steps, uint8 [N, frame_bytes], are the first one of their sequence."""
         return (frames[:, 0] & 1).astype(bool)
 
     def _packed(self, patterns: np.ndarray) -> np.ndarray:
-        """Return uint8 [N, frame_bytes] of the bit patterns [N, elements] of elements."""
+        """Return the bytes uint8 [N, frame_bytes] of bit patterns [N, elements]."""
         if self.lanes:
             return np.packbits(self._bits(patterns).reshape(len(patterns), -1), axis=1, bitorder="little")
+        # Elements of a byte do not overlap, so their weighted sum joins them.
         weights = 1 << (np.arange(self.per_byte) * self.element.bits)
         return (patterns.reshape(len(patterns), -1, self.per_byte) * weights).sum(axis=2).astype(np.uint8)
 
     def _frames(self, codes: Codes) -> np.ndarray:
-        """Return the bit patterns [N, elements] of frames."""
+        """Return the bit patterns [N, elements] of frames, or of steps in the order in which they are sent."""
         if not self.headed:
             return self._patterns(as_array(codes))
         order = self.order(codes)
         return self._patterns(np.concatenate(list(codes))[order.rows], order.begins)
 
     def _patterns(self, codes: np.ndarray, begins: np.ndarray | None = None) -> np.ndarray:
-        """Return the bit patterns [N, elements] of codes [N, *shape], those in front of steps included."""
+        """Return the bit patterns [N, elements] of codes [N, *shape], with `begins` behind the first beat of a step."""
         patterns = encode(stream_order(codes) - self.offset, self.element)
         if begins is None:
             return patterns
@@ -166,24 +180,24 @@ class InputFormat:
         return np.concatenate([heads, patterns], axis=1)
 
     def _bits(self, patterns: np.ndarray) -> np.ndarray:
-        """Return uint8 [N, elements, bits], the lowest first."""
+        """Return the bits uint8 [N, elements, bits] of bit patterns [N, elements], the lowest first."""
         return ((patterns[:, :, None] >> np.arange(self.element.bits)) & 1).astype(np.uint8)
 
 
 @dataclass(frozen=True)
 class OutputFormat:
-    """Bytes of one frame's results, and what they mean: value = multiplier * element + offset.
+    """How the results of one frame are written as bytes, and what they mean: value = multiplier * element + offset.
 
     Parameters
     ----------
-    shape: of one frame, (channels, height, width) or (elements,).
-    element: type of what leaves the last engine, a raw sum or a code.
-    element_bytes: bytes of one element, little-endian.
+    shape: of one frame's values, (channels, height, width) or (elements,).
+    element: type of the elements that leave the last engine, raw sums or codes.
+    element_bytes: bytes of one element behind the last engine, little-endian.
     multiplier: from raw sums to accumulators; see `nnhw.engines.arithmetic`.
     offsets: int64 [channels], or [elements] of a vector.
-    streamed: the shape in which they stream, where a reshape of the model follows; None: the same.
-    packed: bits of elements follow one another through the link, across bytes, up to the end of the frame.
-    last_step: of a sequence, only the result behind its last step is one; those before are what it would have been.
+    streamed: the shape in which the values stream, if the model reshapes them at the end; None: `shape`.
+    packed: on the link, the bits of elements follow one another, across bytes, up to the end of the frame.
+    last_step: of a sequence only the result of the last step counts; the device gives one for each step all the same.
     """
 
     shape: tuple[int, ...]
@@ -196,7 +210,12 @@ class OutputFormat:
     last_step: bool = False
 
     def check(self) -> None:
-        """Raise ValueError for parameters that cannot be: a file may say anything."""
+        """Check parameters that were read from a file.
+
+        Raises
+        ------
+        ValueError: they contradict one another, or are out of range.
+        """
         streamed = self.streamed or self.shape
         if not self.shape or min(*self.shape, *streamed) < 1 or self.elements > ELEMENTS_MAX:
             raise ValueError(f"no output has shape {self.shape}, streamed as {streamed}")
@@ -218,17 +237,17 @@ class OutputFormat:
 
     @property
     def frame_beats(self) -> int:
-        """Bytes of one frame as they leave the engine."""
+        """Bytes of one frame as they leave the last engine, one in each beat."""
         return self.elements * self.element_bytes
 
     @property
     def frame_bytes(self) -> int:
-        """Bytes of one frame through the link."""
+        """Bytes of one frame on the link."""
         return self.packing.o_beats if self.packing else self.frame_beats
 
     @property
     def packing(self) -> PackConfig | None:
-        """What packs elements behind the engine where `packed` says so."""
+        """The packer between the last engine and the link; None: its bytes are sent as they are."""
         return PackConfig(self.element.bits, self.elements) if self.packed else None
 
     def _stream_offsets(self) -> np.ndarray:
@@ -236,7 +255,7 @@ class OutputFormat:
         return np.tile(self.offsets, self.elements // len(self.offsets))
 
     def pack(self, values: np.ndarray) -> np.ndarray:
-        """Return uint8 [N, frame_bytes] of int values [N, *shape]: what a device sends."""
+        """Return the bytes uint8 [N, frame_bytes] that a device sends for int values [N, *shape]."""
         beats = self.pack_beats(values)
         if self.packing is None:
             return beats
@@ -245,26 +264,27 @@ class OutputFormat:
         return np.packbits(kept, axis=1, bitorder="little")
 
     def pack_beats(self, values: np.ndarray) -> np.ndarray:
-        """Return uint8 [N, frame_beats] of int values [N, *shape]: what leaves the engine."""
+        """Return the bytes uint8 [N, frame_beats] that leave the last engine for int values [N, *shape]."""
         streamed = stream_order(values.reshape(len(values), *(self.streamed or self.shape)))
+        # Exact: values of a format are multiplier * element + offset.
         elements = (streamed - self._stream_offsets()) // self.multiplier
         patterns = encode(elements, self.element) if self.element.bipolar else elements
         shifts = 8 * np.arange(self.element_bytes)
         return ((patterns[:, :, None] >> shifts) & 0xFF).astype(np.uint8).reshape(len(values), -1)
 
     def unpack(self, frames: np.ndarray) -> np.ndarray:
-        """Return int64 values [N, *shape] of uint8 [N, frame_bytes]."""
+        """Return the values int64 [N, *shape] of bytes uint8 [N, frame_bytes] from the link."""
         if self.packing is None:
             return self.unpack_beats(frames)
         bits = np.unpackbits(frames, axis=1, count=self.elements * self.element.bits, bitorder="little")
         return self._values((bits.reshape(len(frames), self.elements, -1) << np.arange(self.element.bits)).sum(axis=2))
 
     def unpack_beats(self, frames: np.ndarray) -> np.ndarray:
-        """Return int64 values [N, *shape] of uint8 [N, frame_beats]."""
+        """Return the values int64 [N, *shape] of bytes uint8 [N, frame_beats] from the last engine."""
         parts = frames.astype(np.int64).reshape(len(frames), -1, self.element_bytes)
         return self._values((parts << (8 * np.arange(self.element_bytes))).sum(axis=2) & ((1 << self.element.bits) - 1))
 
     def _values(self, patterns: np.ndarray) -> np.ndarray:
-        """Return values [N, *shape] of the bit patterns [N, elements] of elements."""
+        """Return the values int64 [N, *shape] of bit patterns [N, elements]."""
         values = decode(patterns, self.element) * self.multiplier + self._stream_offsets()
         return tensor_order(values, self.streamed or self.shape).reshape(-1, *self.shape)

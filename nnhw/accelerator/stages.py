@@ -1,4 +1,4 @@
-"""The engines of an accelerator, and where each of them reads."""
+"""The stages of an accelerator: an engine each, with the streams that it reads and makes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.normalize import NormConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.shared import SharedConfig
 from nnhw.engines.slice import SliceConfig
+from nnhw.engines.softmax import PowersConfig, SharesConfig
 from nnhw.engines.state import StateConfig
 from nnhw.engines.window import WindowConfig
 
@@ -27,29 +29,32 @@ BUILT_IN: tuple[type[EngineConfig], ...] = (
     FifoConfig,
     ForkConfig,
     MatmulConfig,
+    NormConfig,
     PadConfig,
     PairConfig,
     PoolConfig,
+    PowersConfig,
     SharedConfig,
+    SharesConfig,
     SliceConfig,
     StateConfig,
     SumConfig,
     WindowConfig,
 )
-"""The engines of nnhw; those that users register stand in `nnhw.engines.own`."""
+"""The parameter classes of nnhw's engines; those that users register are in `nnhw.engines.own.ENGINES`."""
 INPUT = (-1, 0)
 """The source of a stage that reads the input of the accelerator."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One engine.
+    """One engine in its place.
 
     Parameters
     ----------
-    name: unique, `layer.kind`.
-    layer: the layer of the model that it serves.
-    node: the IR value that leaves it as `output` says, or "" where what leaves is not a value of the IR.
+    name: unique: layer and kind of engine, `layer.kind`.
+    layer: name of the model's layer of which it computes a part.
+    node: name of the IR value that leaves it, in the form `output`; "" if what leaves is no value of the IR.
     config: the engine's parameters.
     sources: for each input port, (index of an earlier stage, its output port); (-1, 0) is the input of the accelerator.
         What feeds a late input of the engine, the next state of a loop, is a later stage.

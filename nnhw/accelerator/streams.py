@@ -31,15 +31,15 @@ def tensor_order(stream: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Stream:
-    """What leaves a stage: value = multiplier * element + offset of the channel.
+    """What streams out of a stage; the value of an element is multiplier * element + offset of its channel.
 
     Parameters
     ----------
     lanes: elements of a beat.
-    elements: of a frame.
-    element: type of the elements: a code, or a raw sum.
-    multiplier, offsets: from elements to values, see `nnhw.engines.arithmetic`; offsets int64 [channels], or [1] of
-        all of them, None: zeros.
+    elements: elements of a frame.
+    element: type of the elements: codes, or raw sums.
+    multiplier, offsets: from elements to values, see `nnhw.engines.arithmetic`; offsets are int64 [channels], or [1]
+        for all channels; None: zeros.
     """
 
     lanes: int
@@ -56,6 +56,7 @@ class Stream:
     def elements_of(self, values: np.ndarray) -> np.ndarray:
         """Return the elements int64 [N, elements], in stream order, of values [N, *shape]."""
         streamed = stream_order(values)
+        # Channels are innermost, so the offsets repeat with every pixel.
         if self.offsets is not None:
             streamed = streamed - np.tile(self.offsets, streamed.shape[1] // len(self.offsets))
         return streamed // self.multiplier

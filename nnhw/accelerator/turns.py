@@ -1,4 +1,4 @@
-"""The order in which steps of sequences come into an accelerator that keeps a state."""
+"""The order in which the steps of sequences are sent to an accelerator that keeps states."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Turns:
-    """Frames, each of which is a step of a sequence. Steps are counted through all sequences, one behind the other.
+    """The frames to send, each of which is a step of a sequence; steps are numbered through all sequences.
 
-    An accelerator with states for k sequences takes a frame of each of them in turn. Sequences are grouped by k, the
-    longest first; where one is shorter than the longest of its group, or missing, frames fill its place.
+    An accelerator with states for k sequences takes a frame of each of them in turn. Sequences are put into groups of
+    k, the longest first; where one is shorter than the longest of its group, or missing, filling frames take its turns.
 
     Parameters
     ----------
-    rows: int64 [frames], the step that each frame is; those that fill a place repeat the first step of all.
+    rows: int64 [frames], number of the step that is sent as each frame; filling frames send step 0.
     begins: bool [frames], whether a frame begins a sequence.
-    starts: int64 [frames], the first frame of the group of each: a device that lost its states is taken up from there.
-    places: int64 [steps], the frame of each step.
+    starts: int64 [frames], the first frame of each frame's group: from there on, frames are sent again to a device that
+        has lost its states.
+    places: int64 [steps], number of the frame in which each step is sent.
     """
 
     rows: np.ndarray
@@ -30,8 +31,15 @@ class Turns:
 
     @classmethod
     def of(cls, lengths: Sequence[int], sequences: int) -> Turns:
-        """Return the order of sequences of some lengths, each at least 1, in turns of so many."""
+        """Return the order for sequences.
+
+        Parameters
+        ----------
+        lengths: steps of each sequence, at least 1.
+        sequences: how many take turns, k above.
+        """
         given, firsts = np.asarray(lengths, np.int64), np.cumsum([0, *lengths])
+        # Sequences of about the same length share a group, so that few frames only fill.
         order = np.argsort(-given, kind="stable") if sequences > 1 else np.arange(len(given))
         rows, begins, starts = ([np.zeros(0, np.int64)] for _ in range(3))
         places, count = np.zeros(firsts[-1], np.int64), 0
@@ -45,6 +53,7 @@ class Turns:
             frames = count + np.arange(len(row))
             places[row[real.reshape(-1) == 1]] = frames[real.reshape(-1) == 1]
             rows.append(row)
+            # A filling frame begins a sequence of its own, so that what it leaves reaches no real step.
             begins.append(((step == 0) | (real == 0)).reshape(-1))
             starts.append(np.full(len(row), count))
             count += len(row)

@@ -1,4 +1,4 @@
-"""The host runtime: open a device, give it images, get answers. Imports neither torch nor amaranth nor pyserial."""
+"""The host runtime: open a device, send images, get results. Imports neither torch nor amaranth nor pyserial."""
 
 from .device import Device, Status
 from .opening import open

@@ -1,4 +1,4 @@
-"""Images as users give them: torch tensors of any kind, arrays, lists; to NumPy without changing a value."""
+"""Conversion of a user's images (torch tensors of any kind, arrays, lists) to NumPy, without changing a value."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from nnhw.errors import InputError
 
 
 def as_array(images: Any) -> tuple[np.ndarray, Any]:
-    """Return images as an array of real numbers, and torch if they were a tensor, else None.
+    """Return (images as an array of real numbers, the module torch if they were a tensor, else None).
 
     bfloat16 and floats of 8 bits become float32, which holds their values exactly; sparse tensors become dense ones.
 
     Raises
     ------
-    InputError: anything else, such as complex numbers, text, or arrays of objects.
+    InputError: the images are something else, such as complex numbers, text, or Python objects.
     """
+    # Not imported: a program that has tensors has torch, and all others are spared seconds of import.
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(images, torch.Tensor):
         return _checked(_of_tensor(images, torch)), torch
@@ -32,7 +33,7 @@ def as_array(images: Any) -> tuple[np.ndarray, Any]:
 
 
 def _of_tensor(images: Any, torch: Any) -> np.ndarray:
-    """Return a tensor as an array, whatever its layout and the place where it lies."""
+    """Return a tensor as an array, whatever its layout (sparse too) and its device."""
     kind = str(images.dtype).removeprefix("torch.")
     try:
         tensor = images.detach()

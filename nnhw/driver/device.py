@@ -1,4 +1,4 @@
-"""The host's view of a device: images in, answers out, whatever the link."""
+"""A device as programs on the host use it: images in, results out, over any link."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from nnhw.protocol import (
     ProgramStatus,
 )
 
-# Image bytes on their way. A serial line holds some 50 ms of them in its buffers; simulated hardware runs on without
-# asking while it has some.
+# Image bytes that are sent and not answered, at most: on a serial line as many as its buffers hold, some 50 ms; on
+# simulated hardware more, as it runs without interruption as long as it has some.
 _LINE_WINDOW_BYTES = 16_384
 _FLOW_WINDOW_BYTES = 65_536
 _COUNTER_LIMIT = 1 << 32
@@ -44,10 +44,10 @@ class Status:
     Members
     -------
     cycles, input_wait, output_wait: see `nnhw.protocol.Counters`.
-    images: answered, modulo 2^16 results.
-    bad_frames: since power-up, modulo 256.
-    clock_hz: of the cycles.
-    resets: that the driver has sent since it opened the device.
+    images: number of images answered; it wraps with the device's counter of 2^16 RESULT frames.
+    bad_frames: frames of the protocol that the device dropped since power-up, modulo 256.
+    clock_hz: clock of the counted cycles, in Hz.
+    resets: RESETs of the driver since it opened the device; each sets the counters but `bad_frames` to 0.
     """
 
     cycles: int
@@ -59,7 +59,7 @@ class Status:
     resets: int = 0
 
     def since(self, before: Status) -> CountedWork | None:
-        """Return what was counted since an earlier status, or None: a RESET came between."""
+        """Return what was counted since an earlier status; None if a RESET came in between."""
         if self.resets != before.resets:
             return None
         cycles, input_wait, output_wait = (
@@ -75,8 +75,8 @@ class CountedWork:
 
     Members
     -------
-    cycles: in which the engine did not wait. Exact, though the device counts cycles in steps: it always has the same
-        part of a step to go when it is asked.
+    cycles: cycles in which the engine did not wait. The number is exact although the device counts cycles in steps:
+        whenever it is asked, the same part of a step is left.
     input_wait, output_wait: cycles in which it waited for input, or for room for output.
     """
 
@@ -88,23 +88,23 @@ class CountedWork:
 class Device:
     """A device that runs an accelerator.
 
-    Threads may share it: one has it at a time, for a whole batch, and the others wait. It may be closed from any
-    thread; the batch that runs then ends by an error.
+    Threads may share it: one uses it at a time, for a whole batch, and the others wait. It may be closed from any
+    thread; a running batch then ends with ClosedError.
 
     Parameters
     ----------
-    link: bytes to and from the device; closed with it.
-    accelerator: what the device has to be.
-    head, tail: what the host computes before and behind it; without them, only `infer_codes` works.
+    link: carries bytes to and from the device; it is closed with the device.
+    accelerator: the accelerator that must be on the device.
+    head, tail: float graphs that the host computes before and after the device; without them, only `infer_codes` works.
     max_retries: attempts in a row without progress, after the first.
-    program: of the accelerator, where its engine runs one. It is loaded if the device has another one, or none; no
-        image is sent to a device that does not say that it has this one.
+    program: program of a shared engine. It is loaded if the device has another one, or none; images are sent only to a
+        device that confirms that it has this one.
     progress: called with bytes of the program taken and bytes in all, if it has to be loaded.
-    notice: told when the device had refused the program that it started with.
+    notice: called with a message when the device has refused the program that it started with.
 
     Raises
     ------
-    LinkError: no answer, another protocol version, or another model; the program was refused.
+    LinkError: the device does not answer, speaks another protocol version, has another model, or refuses the program.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Device:
         self._head, self._tail = head, tail
         self._session = Session(link, max_retries)
         self._stream: tuple[Stream, int] | None = None
-        """The stream whose state the device has, and the number of RESETs at that time."""
+        """The stream whose state the device holds, and the number of RESETs when its last step ran; None: no one's."""
         self._turns = Turns(link.name, self._session.check_open)
         try:
             self.identity = self._session.identify()
@@ -166,7 +166,7 @@ class Device:
 
     @property
     def _frames(self) -> str:
-        """What goes in and comes out, for people."""
+        """What the device is sent, in a word for people."""
         return "steps" if self.accelerator.input_format.headed else "images"
 
     @property
@@ -187,12 +187,12 @@ class Device:
         self.close()
 
     def close(self) -> None:
-        """Free the link. A batch that another thread runs is stopped first. Closing twice is no mistake."""
+        """Close the link. A batch of another thread is stopped first. Closing again does nothing."""
         self._session.closed = True
         self._turns.end(self.link.close)
 
     def status(self) -> Status:
-        """Return what the device has counted.
+        """Return the device's counters.
 
         Raises
         ------
@@ -214,7 +214,7 @@ class Device:
         )
 
     def idle_status(self) -> Status:
-        """Return what the device has counted, once its engine does nothing but wait for input.
+        """Return the device's counters, once its engine does nothing but wait for input.
 
         Raises
         ------
@@ -225,6 +225,7 @@ class Device:
             while self.link.now() <= deadline:
                 before, status = status, self._status()
                 work = status.since(before)
+                # Two answers with no working cycle between them: it has come to rest.
                 if work is not None and not work.cycles:
                     return status
         raise LinkError(
@@ -232,11 +233,11 @@ class Device:
         )
 
     def program_status(self) -> ProgramStatus:
-        """Return what the device says about its program.
+        """Return the state of the device's program.
 
         Raises
         ------
-        LinkError: no answer, or a device whose engine runs no programs.
+        LinkError: no answer, or the device's engine runs no programs.
         """
         with self._turns.take():
             return self._session.program_status()
@@ -244,18 +245,19 @@ class Device:
     def load_program(
         self, image: ProgramImage | bytes, progress: Progress = lambda finished, total: None
     ) -> ProgramStatus:
-        """Load a program and see that the device has it.
+        """Load a program, and check that the device has accepted it.
 
         Images are sent only while the device has the program that it was opened with.
 
         Parameters
         ----------
+        image: the program, or its bytes.
         progress: called with bytes taken and bytes in all.
 
         Raises
         ------
-        InputError: an image that is cut or damaged; nothing was sent then.
-        LinkError: it was refused, or is for another array, or the link failed.
+        InputError: the program is cut or damaged; nothing was sent then.
+        LinkError: the device refused it, it is for another array, or the link failed.
         """
         image = image if isinstance(image, ProgramImage) else ProgramImage(image)
         with self._turns.take():
@@ -278,7 +280,7 @@ class Device:
         return status
 
     def _check_same(self, identity: DeviceIdentity) -> None:
-        """Refuse to go on with another device than the one that was opened."""
+        """Raise OtherDeviceError if the device is not the one that was opened any more."""
         if identity != self.identity:
             raise OtherDeviceError(
                 f"link '{self.link.name}': the device was loaded with another bitstream while its link was open: it "
@@ -287,7 +289,7 @@ class Device:
             )
 
     def _check_program(self) -> None:
-        """Refuse to go on with a device that has another program, or lost it."""
+        """Raise LinkError if the device has another program than this build's, or none."""
         assert self.program is not None
         status = self._session.program_status()
         if not _has(status, self.program):
@@ -298,13 +300,13 @@ class Device:
             )
 
     def infer_codes(self, codes: Codes, progress: Progress = lambda finished, total: None) -> Any:
-        """Run the device on integers.
+        """Run the device on integer codes, without head and tail.
 
         Parameters
         ----------
-        codes: integers [N, *shape], in the range of the device's input. Of a recurrent network, sequences: integers
-            [N, steps, *shape], or a list of [steps, *shape] where they are of unlike lengths.
-        progress: called with images, or steps, finished and those in all.
+        codes: integers [N, *shape], in the range of the device's input. For a recurrent network, sequences: integers
+            [N, steps, *shape], or a list of [steps, *shape] of different lengths.
+        progress: called with images (or steps) finished, and their number in all.
 
         Returns
         -------
@@ -313,8 +315,8 @@ class Device:
         Raises
         ------
         ClosedError: the device is closed.
-        InputError: another shape, type or range.
-        BatchError: the link failed; `results` holds what was finished, in the same form.
+        InputError: codes of another shape, type or range.
+        BatchError: the link failed; its `results` are those that were finished, in the same form.
         """
         self._session.check_open()
         batch = Batch.of(_checked(codes, self.accelerator), self.accelerator)
@@ -325,7 +327,7 @@ class Device:
             raise
 
     def every_result(self, codes: Codes) -> np.ndarray:
-        """Return the results int64 [N, *shape] behind each frame: of sequences, behind each step of all of them.
+        """Return the result of every frame, int64 [N, *shape]; for sequences, of every step of each of them in turn.
 
         Parameters, errors: see `infer_codes`.
         """
@@ -345,8 +347,8 @@ class Device:
     def stream(self) -> Stream:
         """Return a sequence that runs step by step: `with device.stream() as stream: result = stream(step)`.
 
-        Several may take turns: the device has one state, so each change from one to another sends the steps again that
-        led to it.
+        Several streams may take turns. The device has one state, so at each change from one stream to another the
+        earlier steps of the new one are sent again.
 
         Raises
         ------
@@ -370,11 +372,12 @@ class Device:
         return Stream(self, lambda step: encode_step(self, head, step), decode)
 
     def run_step(self, stream: Stream, frames: np.ndarray) -> np.ndarray:
-        """Run the last step of a stream; those before it, too, where the device has not the state behind them.
+        """Run the last step of a stream, and the steps before it if the device does not have their state.
 
         Parameters
         ----------
-        frames: uint8 [N, bytes], of the sequence so far and of those whose steps take turns with its own.
+        frames: uint8 [N, bytes]: all steps of the sequence so far, with the steps of the sequences that take turns with
+            it.
 
         Returns
         -------
@@ -383,7 +386,7 @@ class Device:
         turns = self.accelerator.input_format.turns
         self._session.check_open()
         with self._turns.take():
-            # Whoever fails below leaves a device of which nobody knows the state.
+            # No stream's until the run has succeeded: an error below leaves the device in an unknown state.
             kept, self._stream = (stream, self._session.resets) == self._stream, None
             first = len(frames) - turns if kept else 0
             outputs = self._session.run(
@@ -397,7 +400,7 @@ class Device:
         return outputs[-turns:][:1]
 
     def forget(self, stream: Stream) -> None:
-        """Note that a stream goes on from another state than the device's."""
+        """Note that a stream will go on from another state than the one that the device has."""
         if self._stream is not None and self._stream[0] is stream:
             self._stream = None
 
@@ -407,16 +410,17 @@ class Device:
         Parameters
         ----------
         images: [N, *shape], NumPy or torch; bfloat16 and sparse tensors are converted, see `as_array`.
+        progress: called with images (or steps) finished, and their number in all.
 
         Returns
         -------
-        what the model returns, in the form of the images; a tuple if it has several outputs.
+        The results of the model, NumPy or torch like the images; a tuple if the model has several outputs.
 
         Raises
         ------
         ClosedError: the device is closed.
-        InputError: another shape, no real numbers, or a value that is not finite.
-        BatchError: the link failed; `results` holds what was finished, in the same form.
+        InputError: images of another shape, values that are no real numbers, or are not finite.
+        BatchError: the link failed; its `results` are those that were finished, in the same form.
         """
         if self._head is None or self._tail is None:
             raise InputError("this device was opened without head and tail; use infer_codes, or open a build folder")
@@ -437,7 +441,7 @@ class Device:
 
 
 def _in_form(outputs: tuple[np.ndarray, ...], torch: Any) -> Any:
-    """Return outputs as tensors where torch is given; one output is no tuple."""
+    """Return outputs as a tuple, a single one by itself; as tensors if `torch` is the module."""
     made: tuple[Any, ...] = outputs if torch is None else tuple(map(torch.from_numpy, outputs))
     return made[0] if len(made) == 1 else made
 
@@ -447,17 +451,17 @@ def _described(identity: DeviceIdentity) -> str:
 
 
 def _has(status: ProgramStatus, image: ProgramImage) -> bool:
-    """Return whether a device has a program."""
+    """Return whether the device is ready to run this program."""
     said = (status.state, status.crc, status.output_bytes, status.array_id)
     return said == (ProgramState.READY, image.crc, image.output_bytes, image.array_id)
 
 
 def check_identity(identity: DeviceIdentity, accelerator: Accelerator, name: str) -> None:
-    """Refuse a device that is not this accelerator.
+    """Raise LinkError if a device is not this accelerator.
 
-    Raises
-    ------
-    LinkError: says both.
+    Parameters
+    ----------
+    name: of the link, for the message.
     """
     wanted = accelerator.device_hash[: len(identity.model_hash)].lower()
     if identity.model_hash != wanted:
@@ -475,10 +479,10 @@ def check_identity(identity: DeviceIdentity, accelerator: Accelerator, name: str
 
 
 def make_pace(link: ByteLink, accelerator: Accelerator, clock_hz: int) -> Pace:
-    """Choose how fast to send.
+    """Choose how fast images are sent.
 
-    A line without flow control loses what the device cannot take. It can take everything when it needs less time for
-    an image than the line needs to bring one, and less to send the output back: then images run freely. Otherwise
+    A line without flow control loses bytes that the device cannot take. None are lost if an image takes the line longer
+    than the engine, and longer than its output takes the line back: then images are sent without waiting. Otherwise
     each frame waits until the one before is taken, which costs a round trip per 240 bytes.
     """
     schedule = accelerator.schedule
@@ -495,7 +499,7 @@ def make_pace(link: ByteLink, accelerator: Accelerator, clock_hz: int) -> Pace:
 
 
 def _checked(codes: Codes, accelerator: Accelerator) -> Codes:
-    """Return codes that the device can take, int64. Raises: InputError."""
+    """Return the codes as int64. Raises InputError: codes that the device cannot take."""
     if not accelerator.input_format.headed:
         return _check_codes(np.asarray(codes), accelerator, ("N",))
     if not isinstance(codes, np.ndarray):

@@ -1,4 +1,4 @@
-"""Frames on the byte stream, host side."""
+"""Frames on the byte stream, as the host sends and receives them; see `nnhw.protocol`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WIRE_LIMIT_BYTES = FRAME_LIMIT_BYTES + 1
 
 
 def encode_frame(frame: Frame, session: int = 0) -> bytes:
-    """Return a frame as it goes over the wire; those of the host are of session 0."""
+    """Return the bytes of a frame on the wire: COBS, then the delimiter. Frames of the host are of session 0."""
     return bytes(cobs.encode(frame.to_bytes(session))) + DELIMITER
 
 
@@ -22,11 +22,11 @@ class FrameReader:
 
     Parameters
     ----------
-    session: of the frames; those of another one are broken.
+    session: session of the frames; a frame of another one counts as broken.
 
     Members
     -------
-    frames, broken: how many of each there were.
+    frames, broken: number of good and of broken frames so far.
     """
 
     def __init__(self, session: int = 0) -> None:
@@ -36,9 +36,10 @@ class FrameReader:
         self.broken = 0
 
     def feed(self, data: bytes) -> Iterator[Frame | None]:
-        """Take bytes; yield each frame that is complete, None for one that is broken. Empty ones mean nothing."""
+        """Add bytes; yield each frame that is complete, None for a broken one. Empty ones are skipped."""
         parts = (bytes(self._rest) + data).split(DELIMITER)
-        # Garbage without a delimiter is kept only so far as it takes to know that it is garbage.
+        # Bytes without a delimiter are garbage once they are longer than any frame: no more of them are kept than show
+        # it.
         self._rest = bytearray(parts.pop()[: _WIRE_LIMIT_BYTES + 1])
         for part in parts:
             if part:

@@ -1,4 +1,4 @@
-"""A program as it is loaded: checked on the host before a byte of it is sent."""
+"""The program of a shared engine as bytes, checked on the host before any of them is sent."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ PROGRAM_FILE = "program.bin"
 
 @dataclass(frozen=True)
 class ProgramImage:
-    """A program as it is loaded; those of several engines in a row one behind the other.
+    """A program as bytes; the programs of several engines in a row follow one another.
 
     Parameters
     ----------
     data: the whole image.
-    where: what the image is called in messages.
+    where: name of the image in messages.
 
     Raises
     ------
-    InputError: no program, cut, too long, or damaged.
+    InputError: it is no program, or it is cut, too long, or damaged.
     """
 
     data: bytes
@@ -63,8 +63,9 @@ class ProgramImage:
 
     @cached_property
     def _ends(self) -> tuple[int, ...]:
-        """Where the image of each engine ends, as the headers say; the last one may lie behind what there is."""
+        """Index behind the last byte of each engine's image, from the headers; beyond the data if these are cut."""
         found = [0]
+        # At least one; an end beyond the data finds no magic there, so the loop ends.
         while not found[1:] or self.data[found[-1] :].startswith(PROGRAM_MAGIC):
             start, end = found[-1], found[-1] + PROGRAM_OVERHEAD_BYTES
             body_bytes = PROGRAM_HEADER.unpack_from(self.data, start)[2] if end <= len(self.data) else 0
@@ -78,22 +79,22 @@ class ProgramImage:
 
     @property
     def array_id(self) -> int:
-        """Of the arrays that it is made for; see `nnhw.protocol.joined_id`."""
+        """Id of the arrays that it is made for; see `nnhw.protocol.joined_id`."""
         return joined_id([int(PROGRAM_HEADER.unpack_from(part)[1]) for part in self._parts])
 
     @property
     def body_bytes(self) -> int:
-        """Bytes that go to the engines' memories."""
+        """Number of bytes that go to the engines' memories."""
         return sum(len(part) - PROGRAM_OVERHEAD_BYTES for part in self._parts)
 
     @property
     def output_bytes(self) -> int:
-        """Of a frame."""
+        """Bytes of a frame's output."""
         return int(PROGRAM_HEADER.unpack_from(self._parts[-1])[3])
 
     @property
     def crc(self) -> int:
-        """By which the device tells programs apart; see `nnhw.protocol.joined_crc`."""
+        """CRC by which the device tells programs apart; see `nnhw.protocol.joined_crc`."""
         return joined_crc([_crc(part) for part in self._parts])
 
     @classmethod
@@ -119,5 +120,5 @@ class ProgramImage:
 
 
 def _crc(image: bytes) -> int:
-    """Return the CRC that an image says of itself."""
+    """Return the CRC at the end of an image."""
     return int.from_bytes(image[-CRC_BYTES:], "little")

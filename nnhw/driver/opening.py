@@ -1,4 +1,4 @@
-"""From a build folder and the name of a link to a device that answers."""
+"""Opening a device, from a build folder and the name of a link."""
 
 from __future__ import annotations
 
@@ -37,19 +37,20 @@ def open(
 
     Parameters
     ----------
-    build_dir: what `nnhw build` made.
+    build_dir: a folder that `nnhw build` made.
     link: `model` (the IR interpreter answers), the name of a serial port, `auto` (the only board that is plugged in),
         or a link that is open already, such as one to simulated hardware.
-    baud: of a serial port; or several, fastest first, of which the first is taken at which the device answers.
-    clock_hz: what the `model` device says its clock is.
+    baud: bits per second of a serial port; or several rates, fastest first, which are tried until the device answers.
+    clock_hz: clock that the device of link `model` reports, in Hz.
     max_retries: attempts in a row without progress, after the first.
-    progress: called with bytes of the program taken and bytes in all, if the build has one that the device has not.
-    notice: told when the device had refused the program that it started with, and which rates do not work.
+    progress: called with bytes taken and bytes in all, while a program is sent to a device that does not have it yet.
+    notice: called with messages: that the device has refused the program it started with, and which rates do not work.
 
     Raises
     ------
-    BuildError: the folder is missing something. InputError: its program is cut, damaged, or another build's.
-    LinkError: no such port, no answer, another protocol version, or another model; the program was refused.
+    BuildError: files are missing in the folder.
+    InputError: its program is cut, damaged, or another build's.
+    LinkError: no such port, no answer, another protocol version, another model, or a program that is refused.
     """
     folder = Path(build_dir)
     check_folder(folder)
@@ -63,7 +64,7 @@ def open(
 
 
 def read_program(folder: Path, accelerator: Accelerator) -> ProgramImage | None:
-    """Return the program of a build folder; None where the accelerator runs none.
+    """Return the program of a build folder; None where the accelerator has no shared engine.
 
     Raises
     ------
@@ -92,7 +93,7 @@ def make_link(
     clock_hz: int,
     notice: Callable[[str], None],
 ) -> ByteLink:
-    """Return the link of a name; see `open`."""
+    """Open the link with a name; see `open`."""
     if name == "sim":
         raise InputError("link 'sim' needs the compiled hardware, which the driver alone cannot make; use nnhw.open")
     if name == "c":
@@ -106,7 +107,7 @@ def make_link(
 
 
 def _check_ends(accelerator: Accelerator, body: ir.Graph) -> None:
-    """Raise BuildError unless the graph takes and gives what the accelerator does."""
+    """Raise BuildError unless the graph has the shapes of the accelerator's input and output."""
     i_types, o_types = ([node.type for node in nodes] for nodes in (body.inputs, body.output_nodes))
     for side, types, form in (
         ("takes", i_types, accelerator.input_format),
@@ -125,14 +126,14 @@ def make_model_link(
     clock_hz: int = DEFAULT_CLOCK_HZ,
     network: Callable[..., np.ndarray] | None = None,
 ) -> ModelLink:
-    """Return a link to a device that the IR interpreter answers for.
+    """Return a link to a device in Python, for which the IR interpreter computes.
 
-    With a shared engine, it wants a program as the hardware does; what it computes is this graph, whatever the program.
+    With a shared engine it must be sent a program, as the hardware must; it computes this graph, whatever the program.
 
     Parameters
     ----------
-    network: compiled C of the graph, which computes codes int64 [N, *shape] instead of the interpreter; where frames
-        are steps, it is also given bool [N], which says which of them begin a sequence, and keeps the states.
+    network: compiled C of the graph, called with codes int64 [N, *shape] instead of the interpreter; where frames are
+        steps, also with bool [N], True for steps that begin a sequence; it keeps the states.
     """
     i_format, o_format = accelerator.input_format, accelerator.output_format
     _check_ends(accelerator, body)

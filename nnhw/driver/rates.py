@@ -1,4 +1,4 @@
-"""The rate of a link: the fastest at which the device answers."""
+"""Choosing the rate of a link: the fastest at which the device answers."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from nnhw.driver.session import Session
 from nnhw.errors import LinkError
 
 _ATTEMPTS = 2
-"""The first question may turn a device to this rate that was asked at another one before; the second is heard."""
+"""Questions at each rate. A device that was asked at another rate before may use the first one to change its rate."""
 
 
 def open_fastest(
     rates: Sequence[int], open_at: Callable[[int], ByteLink], notice: Callable[[str], None] = lambda text: None
 ) -> ByteLink:
-    """Return a link at the first of several rates at which the device answers; if it answers at none, at the last.
+    """Open a link at the first of several rates at which the device answers; if there is none, at the last.
 
-    An adapter, a cable or a system that cannot do a rate either says so, or nothing arrives.
+    At a rate that an adapter, a cable or a system cannot do, either opening fails, or no answer comes.
 
     Parameters
     ----------
-    rates: bits a second, fastest first.
+    rates: bits per second, fastest first.
     open_at: opens the link at a rate; raises LinkError where that is not possible.
-    notice: told which rates do not work.
+    notice: called with a message about each rate that does not work.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What of a batch is on its way, and how fast it may go."""
+"""Sending the images of a batch: which frames may be sent next, and how fast."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from nnhw.protocol import PAYLOAD_LIMIT_BYTES, Command, Frame, Reason
 
 
 class Fault(Exception):
-    """Something on the link that a reset may cure.
+    """A fault on the link after which RESET and another attempt may succeed.
 
     Parameters
     ----------
-    reason: what the device reported, if it did.
+    reason: reason that the device reported; None: it reported none.
     """
 
     def __init__(self, message: str = "", reason: Reason | None = None) -> None:
@@ -26,8 +26,8 @@ class Pace:
 
     Parameters
     ----------
-    patience_s: without any sign of progress.
-    window_bytes: image bytes sent and not answered, at most; two images are always allowed.
+    patience_s: seconds without any progress after which the batch has a fault.
+    window_bytes: bytes of images sent and not answered, at most; two images are always allowed.
     stepwise: send a frame only when all before it are taken.
     """
 
@@ -37,35 +37,42 @@ class Pace:
 
 
 class Sender:
-    """What of a batch is sent and answered.
+    """The images of a batch, with how far they are sent and answered.
 
     Parameters
     ----------
     stream: all bytes of the images.
-    image_bytes: of one.
+    image_bytes: bytes of one image.
     """
 
     def __init__(self, stream: memoryview, image_bytes: int, pace: Pace) -> None:
         self._stream = stream
         self._image_bytes = image_bytes
+        # With a single image on its way, the engine would be idle while its result comes back and the next one is
+        # sent.
         self._window = max(pace.window_bytes, 2 * image_bytes)
         self._stepwise = pace.stepwise
         self._position = 0
         self.answered = 0
 
     def answer(self) -> None:
-        """Note an answer.
+        """Note that the next image is answered.
 
         Raises
         ------
-        Fault: for an image that is not sent.
+        Fault: that image has not been sent.
         """
         self.answered += 1
         if self.answered * self._image_bytes > self._position:
             raise Fault("a result came for an image that is not sent")
 
     def may_send(self, sent: int, taken: int) -> bool:
-        """Return whether the next frame may go."""
+        """Return whether the next frame may be sent.
+
+        Parameters
+        ----------
+        sent, taken: number of frames sent to the device, and taken by it.
+        """
         if self._position >= len(self._stream):
             return False
         if self._stepwise:
@@ -73,7 +80,13 @@ class Sender:
         return self._position - self.answered * self._image_bytes < self._window
 
     def due(self, sent: int, taken: int, limit_bytes: int | None) -> list[Frame]:
-        """Return the frames that may go now, at least one if any."""
+        """Return the frames that may be sent now.
+
+        Parameters
+        ----------
+        sent, taken: number of frames sent to the device, and taken by it.
+        limit_bytes: after so many bytes no further frame is added, but one is always allowed; None: no limit.
+        """
         frames: list[Frame] = []
         start = self._position
         while self.may_send(sent + len(frames), taken) and (

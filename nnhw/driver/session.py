@@ -1,4 +1,4 @@
-"""One conversation with a device: questions, and batches of images that survive a bad link."""
+"""The host's side of the protocol: questions to a device, and batches of images that survive a bad link."""
 
 from __future__ import annotations
 
@@ -30,25 +30,30 @@ from nnhw.protocol import (
 )
 
 Progress = Callable[[int, int], None]
-"""Called with images finished and images in all."""
+"""A function called with the number of images finished, and of all images."""
 
-# One count for all sessions of this process, so that no two of them have the same token soon after one another.
+# Tokens of RESET. One counter for all sessions of this process, so that a token is not used again soon; it starts at
+# random, so that two processes that use a device one after the other hardly have the same.
 _TOKENS = itertools.count(secrets.randbelow(SESSIONS))
+# A device that sends garbage without end is given up after so many bytes.
 _DISCARD_LIMIT_BYTES = 1 << 20
 _KEPT = "(the finished results are in the exception's 'results')"
+# Bytes written at once to a line without flow control, between two reads of the device's answers.
 _WRITE_BYTES = 2048
-# Frames of a program on their way: their numbers stay apart modulo 256, and they fit the line's buffers.
+# Frames of a program that are sent and not taken, at most: far below 256, as they are numbered modulo 256, and so few
+# that they fit the buffers of a line.
 _LOAD_WINDOW = 32
-# Each takes the device longer than the last bytes of a program need from the link to the engine.
+# Questions for a program's state before it counts as incomplete. The last bytes of a program need less time from the
+# link to the engine than one answer, so the first questions may be early.
 _LOADED_QUESTIONS = 64
 
 
 class BatchError(LinkError):
-    """A batch that the link did not let end.
+    """A batch that ended early because the link failed.
 
     Parameters
     ----------
-    finished: images that are done and whose results are kept.
+    finished: number of images whose results are kept.
     results: their results: bytes from `Session`, values from `Device`.
     """
 
@@ -61,8 +66,8 @@ class BatchError(LinkError):
 class Session:
     """Speaks the protocol over a link.
 
-    Behind every RESET the device is asked who it is, before anything else. From then on every frame is of that session,
-    as its CRC tells, so none comes from a device that has been restarted or reprogrammed since.
+    After every RESET the device is asked for its identity, before anything else. From then on the CRC of every frame
+    shows that it belongs to this session, so none can come from a device that was restarted or reprogrammed since.
 
     Parameters
     ----------
@@ -71,12 +76,12 @@ class Session:
 
     Members
     -------
-    resets: that were answered; each sets the device's counters to 0, but that of bad frames.
-    accept: called with the device's identity behind each RESET and when a batch begins; raises LinkError if it is
-        another one than it has to be.
+    resets: number of RESETs that were answered; each sets the device's counters to 0, except that of bad frames.
+    accept: called with the device's identity after each RESET and when a batch begins; raises LinkError if it is the
+        wrong device.
     guard: called when a batch begins and after each RESET in it, before an image is sent; raises LinkError if the
-        device has not what it has to have.
-    closed: set from any thread; what goes on then ends by ClosedError.
+        device does not have the program that it must have.
+    closed: may be set by any thread; whatever runs then ends with ClosedError.
     """
 
     def __init__(self, link: ByteLink, max_retries: int = 3) -> None:
@@ -91,19 +96,20 @@ class Session:
         self.resets = 0
 
     def reset(self) -> None:
-        """Empty the device and agree on session and sequence numbers, discarding all that was on its way.
+        """Empty the device, and start a new session with sequence numbers from 0; whatever was on its way is discarded.
 
         Raises
         ------
-        LinkError: no answer, nothing but garbage, or a device that knows no sessions.
+        LinkError: no answer, nothing but garbage, or a device of protocol version 1, which has no sessions.
         """
         came = broken = 0
         self._in_step = self._identified = False
         for _ in range(self._max_retries + 1):
+            # 1 to 255: session 0 is that of a device which no RESET has reached.
             token = 1 + next(_TOKENS) % (SESSIONS - 1)
             self._reader, without_session = FrameReader(token), FrameReader()
             done = Frame(Command.RESET_DONE, token)
-            # The delimiter ends what a host before may have left unfinished.
+            # The delimiter ends a frame that another host may have left unfinished.
             self.link.write(DELIMITER + encode_frame(Frame(Command.RESET, token)))
             for data in self._listen(self.link.slack_s):
                 came += len(data)
@@ -113,6 +119,7 @@ class Session:
                     self.resets += 1
                     return
                 if done in list(without_session.feed(data)):
+                    # The right answer with a plain CRC: the device is of version 1, which had no sessions.
                     raise other_version("1")
             broken += self._reader.broken
         what = "nothing came" if not came else f"{came} bytes came, {broken} broken frames among them, but no answer"
@@ -123,7 +130,7 @@ class Session:
         )
 
     def _listen(self, duration_s: float) -> Iterator[bytes]:
-        """Yield what comes until the time is over, or too much came."""
+        """Yield bytes as they come, until the time is over, or too many came."""
         deadline, came = self.link.now() + duration_s, 0
         while came < _DISCARD_LIMIT_BYTES:
             self.check_open()
@@ -140,7 +147,7 @@ class Session:
             raise closed_error(self.link.name)
 
     def identify(self) -> DeviceIdentity:
-        """Return what the device says about itself, which `accept` has seen.
+        """Return the device's identity, once `accept` has accepted it.
 
         Raises
         ------
@@ -149,7 +156,7 @@ class Session:
         return DeviceIdentity.unpack(self._ask(Command.IDENTIFY, Command.IDENTITY))
 
     def counters(self) -> Counters:
-        """Return what the device has counted.
+        """Return the device's counters.
 
         Raises
         ------
@@ -158,18 +165,18 @@ class Session:
         return Counters.unpack(self._ask(Command.STATUS, Command.COUNTERS))
 
     def program_status(self) -> ProgramStatus:
-        """Return what the device says about its program.
+        """Return the state of the device's program.
 
         Raises
         ------
-        LinkError: no answer, or a device without programs.
+        LinkError: no answer, or the device's engine runs no programs.
         """
         return ProgramStatus.unpack(self._ask(Command.PROGRAM, Command.PROGRAM_STATUS))
 
     def load(self, image: bytes, progress: Progress = lambda finished, total: None) -> ProgramStatus:
-        """Send a program; return what became of it.
+        """Send a program; return its state on the device.
 
-        A fault is followed by RESET, behind which the program has to begin with its first byte.
+        A fault is followed by RESET, after which the program is sent again from its first byte.
 
         Parameters
         ----------
@@ -177,7 +184,7 @@ class Session:
 
         Raises
         ------
-        LinkError: the link is gone, or faults came too often without getting any further.
+        LinkError: the link is gone, or there were too many faults without further progress.
         """
         furthest = failures = 0
         while True:
@@ -200,15 +207,16 @@ class Session:
             else:
                 return status
             finally:
-                # RESET is due: before the next attempt, and before the first image.
+                # The next attempt and the first image both need a RESET: sequence numbers count the frames of programs,
+                # too.
                 self._in_step = False
 
     def _attempt_load(self, image: bytes) -> Iterator[int]:
-        """Send a program behind a RESET; yield how many of its bytes are taken, whenever that is more.
+        """Send a program after a RESET; yield the number of its bytes that are taken, whenever it grows.
 
         Raises
         ------
-        Fault: anything but the frames that have to come.
+        Fault: a frame came that must not come, or none in time.
         """
         parts = [image[at : at + PAYLOAD_LIMIT_BYTES] for at in range(0, len(image), PAYLOAD_LIMIT_BYTES)]
         patience_s = self.link.slack_s + 2 * _LOAD_WINDOW * FRAME_LIMIT_BYTES / self.link.bytes_per_s
@@ -228,11 +236,11 @@ class Session:
                 raise Fault(f"silence for {patience_s:.3g} s")
 
     def _loaded(self) -> ProgramStatus:
-        """Ask for the program until its last bytes have arrived.
+        """Ask for the program's state until it is complete.
 
         Raises
         ------
-        Fault: they do not.
+        Fault: the device still waits for bytes after `_LOADED_QUESTIONS` questions.
         """
         for number in range(_LOADED_QUESTIONS):
             status = ProgramStatus.unpack(self._ask_once(Command.PROGRAM, Command.PROGRAM_STATUS, number))
@@ -254,7 +262,7 @@ class Session:
             except Fault as error:
                 fault, self._in_step = error, False
             except BaseException:
-                # The answer may come still, and must not be that to the next question.
+                # The answer may still come, and must not be taken for that to the next question.
                 self._in_step = False
                 raise
             if fault.reason == Reason.COMMAND:
@@ -268,7 +276,7 @@ class Session:
         )
 
     def _identify_once(self, number: int) -> bytes:
-        """Return the identity as it came, once it is accepted."""
+        """Return the payload with the identity, once `accept` has accepted it."""
         payload = self._ask_once(Command.IDENTIFY, Command.IDENTITY, number)
         self._identify_by(payload)
         return payload
@@ -288,7 +296,7 @@ class Session:
         raise Fault("silence")
 
     def _expect_taken(self, frame: Frame | None) -> None:
-        """Note how many frames are taken; any other frame at this place is a fault."""
+        """Take a TAKEN frame, which says how many frames the device has taken; any other frame is a fault."""
         if frame is None:
             raise Fault("a damaged frame came")
         if frame.command == Command.ERROR and len(frame.payload) == 1 and frame.payload[0] in list(Reason):
@@ -296,6 +304,7 @@ class Session:
             raise Fault(f"the device reports {REASON_TEXT[reason]}", reason)
         if frame.command != Command.TAKEN:
             raise Fault(f"a frame came that nobody asked for (command {frame.command:#04x})")
+        # One TAKEN may stand for several frames, and its number is modulo 256.
         taken = self._taken + (frame.sequence - self._taken) % 256
         if taken > self._sent:
             raise Fault(f"the device took {taken} frames of {self._sent}")
@@ -313,14 +322,15 @@ class Session:
         """Send images and return their outputs.
 
         A fault is followed by RESET, and the batch goes on from the first image without an answer, if the device is
-        the one that it was. If it is another one, no output of the batch is kept.
+        still the same. If it is another one, no output of the batch is kept.
 
         Parameters
         ----------
         images: uint8 [N, input_bytes].
-        starts: of images that are steps of sequences, int [N], the first step of the sequence of each: a RESET empties
-            the device of its state, so the batch goes on from there. None: each image stands alone.
-        first: those before have been sent already, and the device has the state behind them.
+        output_bytes: bytes of the output of an image.
+        starts: int [N], for images that are steps of sequences: index of the first step of each one's sequence, from
+            which the batch goes on after a RESET, as that clears the device's state. None: images are independent.
+        first: index of the first image to send; those before were sent earlier, and the device has their state.
 
         Returns
         -------
@@ -328,7 +338,7 @@ class Session:
 
         Raises
         ------
-        BatchError: the link is gone, or faults came too often in a row.
+        BatchError: the link is gone, or there were too many faults in a row.
         """
         images = np.ascontiguousarray(images, dtype=np.uint8)
         outputs = np.zeros((len(images) - first, output_bytes), np.uint8)
@@ -344,6 +354,7 @@ class Session:
                 self.guard()
                 for output in self._attempt(images[at:], output_bytes, pace, ask):
                     at += 1
+                    # Images that are sent again only to bring the state back have their results already.
                     if at > best:
                         outputs[best - first] = np.frombuffer(output, np.uint8)
                         best, failures = at, 0
@@ -361,7 +372,8 @@ class Session:
                 self._in_step = False
                 self._give_up(f"{error} {_KEPT}", outputs[: best - first], best - first, len(outputs), error)
             except BaseException:
-                # Ctrl-C, or the caller's own: what is on its way must not meet the next batch.
+                # Ctrl-C, or an exception of `progress`: answers that are still on their way must not meet the next
+                # batch.
                 self._in_step = False
                 raise
         return outputs
@@ -374,15 +386,15 @@ class Session:
         raise BatchError(stopped, len(kept), kept) from cause
 
     def _attempt(self, images: np.ndarray, output_bytes: int, pace: Pace, ask: bool) -> Iterator[bytes]:
-        """Send images to a device in step; yield their outputs.
+        """Send images to a device whose sequence numbers are known; yield their outputs.
 
         Parameters
         ----------
-        ask: the device who it is, in front of the images and without waiting; no output counts before its answer.
+        ask: ask for the device's identity in front of the images, without waiting; no output counts before the answer.
 
         Raises
         ------
-        Fault: anything but the frames that have to come.
+        Fault: a frame came that must not come, or none in time.
         """
         sender = Sender(images.reshape(-1).data, images.shape[1], pace)
         output = bytearray()

@@ -1,4 +1,4 @@
-"""Sequences on a device: its frames are steps, between which it keeps a state."""
+"""Sequences on a device: each frame is one step, and the device keeps a state between steps."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Batch:
-    """What a device gets, and how its answers become results.
+    """The frames that are sent to a device, and how its outputs become results.
 
     Parameters
     ----------
-    frames: uint8 [N, bytes].
-    order: in which they are steps of sequences; None: frames stand alone.
-    lengths: steps of each sequence; frames that stand alone are not listed.
-    steps: of each sequence, where they came in one array, as the results then do; else None.
+    frames: uint8 [N, bytes], as they are sent.
+    order: order of the frames as steps of sequences; None: frames are independent.
+    lengths: number of steps of each sequence; empty where frames are independent.
+    steps: number of steps of every sequence, if they came in one array: results are one array, too; else None.
     """
 
     frames: np.ndarray
@@ -51,14 +51,16 @@ class Batch:
     def results(self, outputs: np.ndarray, accelerator: Accelerator) -> Any:
         """Return values of the output bytes [n, bytes] of the first n frames.
 
-        int64 [n, *shape]. Of sequences, the first ones of which every step was answered: [sequences, *shape] where only
-        the last result of each counts; else [sequences, steps, *shape], or a list of [steps, *shape].
+        The result is int64 [n, *shape]. For sequences it has those at the front of which every step was answered:
+        [sequences, *shape] where only the last result of each counts; else [sequences, steps, *shape], or a list of
+        [steps, *shape].
         """
         form = accelerator.output_format
         values = form.unpack(outputs) if len(outputs) else np.zeros((0, *form.shape), np.int64)
         if self.order is None:
             return values
         ends = np.cumsum(self.lengths, dtype=np.int64)
+        # Sequences take turns, so a later one may end first: one counts only when those before it are whole.
         last = np.maximum.accumulate(self.order.places[ends - 1]) if len(ends) else ends
         whole = int((last < len(outputs)).sum())
         places = self.order.places[: ends[whole - 1] if whole else 0]
@@ -71,7 +73,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class SavedState:
-    """What a stream sent since its sequence began, uint8 [frames, bytes]: it brings the state back."""
+    """The frames of a stream since its sequence began, uint8 [frames, bytes]; sent again, they restore the state."""
 
     frames: np.ndarray
 
@@ -79,14 +81,15 @@ class SavedState:
 class Stream:
     """A sequence that is sent to a device step by step; see `Device.stream`.
 
-    The device keeps the state between two calls. Where it lost it, because a frame was lost, the device was reset, or
-    somebody else ran a batch in between, the steps of the sequence are sent again from its beginning, and their results
-    dropped. For that, the stream keeps what it sent since then: `reset` frees it.
+    The device keeps the state between two calls. If it has lost it, because a frame was lost, the device was reset, or
+    another batch ran in between, all steps of the sequence are sent again, and their results dropped. For that, the
+    stream keeps all frames since the sequence began, until `reset`.
 
     Parameters
     ----------
-    device: that runs it.
-    encode, decode: from one step to codes [*shape] of the device, and from its values [*shape] to a result.
+    device: the device that runs it.
+    encode: turns one step into codes [*shape] of the device.
+    decode: turns the device's values [*shape], with the step, into a result.
     """
 
     def __init__(
@@ -108,15 +111,17 @@ class Stream:
         self.reset()
 
     def __call__(self, step: Any) -> Any:
-        """Run one step [*shape] of the sequence, or [1, *shape]; return what the model gives behind it.
+        """Run one step of the sequence, [*shape] or [1, *shape]; return the model's result after it.
 
         Raises
         ------
-        ClosedError: the device is closed. InputError: another shape, or values that cannot be.
-        BatchError: the link failed; the step was not taken, and may be given again.
+        ClosedError: the device is closed.
+        InputError: the step has another shape, or values that are no numbers.
+        BatchError: the link failed; the step does not count as run, and may be given again.
         """
         codes = self._encode(step)
-        # Other sequences, whose turns it is, begin again and again, and nobody reads their results.
+        # The device expects steps of other sequences in between: these begin anew each time, and their results are
+        # dropped.
         begins = np.arange(self._turns) > 0
         begins[0] = self.steps == 0
         steps = np.repeat(codes[None], self._turns, axis=0)
@@ -134,17 +139,17 @@ class Stream:
         self.steps = 0
 
     def save(self) -> SavedState:
-        """Return what brings the state back that the device has now."""
+        """Return the state of this stream as it is now, to go on from it later with `set`."""
         return SavedState(self._room[: self.steps * self._turns].copy())
 
     def set(self, saved: SavedState) -> None:
-        """Go on from a state that was saved, by this stream or by another one of the same accelerator.
+        """Go on from a state that was saved by this stream, or by another one of the same accelerator.
 
-        With the next step, the device is given all steps again that led to it: that takes as long as they did.
+        With the next step, all steps that led to the state are sent again, which takes as long as they took before.
 
         Raises
         ------
-        InputError: it is of another accelerator.
+        InputError: the state is of another accelerator.
         """
         if saved.frames.shape[1:] != self._room.shape[1:] or len(saved.frames) % self._turns:
             raise InputError(
@@ -157,7 +162,7 @@ class Stream:
 
 
 def encode_step(device: Device, head: Any, step: Any) -> np.ndarray:
-    """Return codes [*shape] of one step. Raises: InputError."""
+    """Return the codes [*shape] of one step. Raises InputError: it has another shape, or holds no numbers."""
     array, _ = as_array(step)
     shape = head.inputs[0].type.shape
     if array.shape not in (shape, (1, *shape)):

@@ -1,4 +1,4 @@
-"""One user at a time: threads that share a device wait for one another, until it is closed."""
+"""A lock for threads that share a device: each waits for its turn, until the device is closed."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Turns:
 
     @contextmanager
     def take(self) -> Iterator[None]:
-        """Wait until the device is free, and keep it.
+        """Wait until the device is free, and keep it for the `with` block.
 
         Raises
         ------
-        ClosedError: it is closed, or was while this waited.
-        LinkError: this thread has it already, and would wait for itself.
+        ClosedError: the device is closed, or was closed during the wait.
+        LinkError: this thread has the device already, and would wait for itself.
         """
         if self.mine:
             raise LinkError(
@@ -52,7 +52,7 @@ class Turns:
         return self._owner == threading.get_ident()
 
     def end(self, free: Callable[[], None]) -> None:
-        """Call `free` once no other thread has the device."""
+        """Call `free` once no other thread has the device; at once if this thread has it, such as in `progress`."""
         if self.mine:
             free()
             return

@@ -1,4 +1,4 @@
-"""The backend of `torch.compile`: a graph of Dynamo's --> a function that runs parts of it on the accelerator."""
+"""The backend of `torch.compile`: from a graph of Dynamo to a function that runs parts of it on the accelerator."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _META = (VALUE, "nn_module_stack", "stack_trace")
 
 
 class Backend:
-    """A backend for `torch.compile(model, backend=..)` with its options, which keeps the partitions that it makes.
+    """A backend with options for `torch.compile(model, backend=..)`; it keeps the partitions that it makes.
 
     Parameters
     ----------
@@ -32,11 +32,12 @@ class Backend:
 
     Members
     -------
-    partitions: one for each graph that was compiled, in their order; empty before the first call of a model.
+    options: as checked.
+    partitions: one for each graph that was partitioned, in that order; empty before the first call of a model.
 
     Raises
     ------
-    InputError: an option that there is not, or a value that it cannot have. BoardError: an unknown board.
+    InputError: an option does not exist, or has a wrong value. BoardError: the board is not known.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -44,7 +45,7 @@ class Backend:
         self.partitions: list[GraphPartition] = []
 
     def __call__(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        """Return the function that runs a graph. Nothing is built before it is called."""
+        """Return the function that runs a graph; Dynamo calls this. Nothing is built before that function is called."""
         return _Compiled(graph, self.options, self.partitions.append)
 
     def __repr__(self) -> str:
@@ -62,13 +63,14 @@ def backend(
 
     Parameters
     ----------
-    inputs: what the graph is traced with; parameters and buffers of the model are among them.
+    graph: as Dynamo traced it.
+    inputs: example inputs of the graph; parameters and buffers of the model are among them.
     options: see `CompileOptions`.
-    mode: none: torch's modes are of its own backend.
+    mode: must be None; torch's modes are for its own backend.
 
     Returns
     -------
-    A function of the graph's inputs; the errors of nnhw are raised when it is called.
+    A function of the graph's inputs. All errors of nnhw are raised when it is called, not here.
     """
     try:
         if mode is not None:
@@ -79,7 +81,7 @@ def backend(
 
 
 class _Failed:
-    """Raises an error when it is called: Dynamo would wrap what a backend raises."""
+    """A compiled graph that raises an error when it is called: Dynamo would wrap an error that the backend raises."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -89,13 +91,18 @@ class _Failed:
 
 
 class _Compiled:
-    """A graph that is partitioned when it is called first, and anew when its weights have changed."""
+    """A graph that is partitioned at its first call, and again when its weights have changed.
+
+    Parameters
+    ----------
+    keep: is called with each partition.
+    """
 
     def __init__(
         self, graph: fx.GraphModule, options: CompileOptions, keep: Callable[[GraphPartition], object]
     ) -> None:
         self._graph, self._options, self._keep = graph, options, keep
-        # Dynamo takes what it needs no longer out of its graph; the values that it traced with are needed here.
+        # Dynamo removes metadata from its graph after compiling; the traced values are needed at the first call.
         self._metas = {
             node.name: {key: node.meta[key] for key in _META if key in node.meta} for node in graph.graph.nodes
         }
@@ -117,10 +124,10 @@ class _Compiled:
         return self._current(args).module(*args)
 
     def _current(self, args: Sequence[Any]) -> Split:
-        """Return the split graph for the weights as they are."""
+        """Return the split graph for the present weights; it is made if there is none."""
         with self._lock:
             if self._split is None or not all(_same(args[place], kept) for place, kept in self._constants.items()):
-                # Tracing changes what all threads see of torch: no two at a time, and none beside Dynamo.
+                # Tracing patches torch for all threads, so only one may trace at a time, and Dynamo may not meanwhile.
                 with compile_lock, torch.inference_mode(False), torch.no_grad():
                     self._split = self._make(args)
                     self._constants = self._built_with(args)
@@ -128,7 +135,7 @@ class _Compiled:
             return self._split
 
     def _built_with(self, args: Sequence[Any]) -> dict[int, Tensor]:
-        """Return copies of the parameters and buffers that the parts have, by their places among the inputs."""
+        """Return copies of the parameters and buffers that are built into parts, by their places among the inputs."""
         assert self._split is not None
         inputs = [node.name for node in self._graph.graph.nodes if node.op == "placeholder"]
         read = self._split.constants
@@ -168,7 +175,7 @@ class _Compiled:
 
 
 def _constant_places(args: Sequence[Any]) -> list[int]:
-    """Return which arguments are parameters and buffers: Dynamo marks them."""
+    """Return the places of the arguments that are parameters and buffers, which Dynamo marks."""
     return [place for place, value in enumerate(args) if isinstance(value, Tensor) and _is_of_model(value)]
 
 
@@ -177,7 +184,7 @@ def _is_of_model(tensor: Tensor) -> bool:
 
 
 def _attributes(root: nn.Module, graph: fx.Graph) -> dict[fx.Node, Tensor]:
-    """Return the tensors that a graph has as attributes."""
+    """Return the tensors that a graph reads as attributes of `root`, by the nodes that read them."""
     found = {}
     for node in graph.nodes:
         if node.op == "get_attr":
@@ -190,12 +197,12 @@ def _attributes(root: nn.Module, graph: fx.Graph) -> dict[fx.Node, Tensor]:
 
 
 def _same(given: Tensor, kept: Tensor) -> bool:
-    """Return whether a parameter is what it was; not by its version, which changes through `.data` leave as it is."""
+    """Return whether a tensor has not changed; its version would not tell, as changes by `.data` do not count there."""
     return given.dtype == kept.dtype and given.device == kept.device and torch.equal(given, kept)
 
 
 def _records(graph: fx.GraphModule, args: Sequence[Any]) -> str:
-    """Return the note for a call in which PyTorch records gradients; empty if it does not."""
+    """Return the note for the user if PyTorch records gradients in this call; empty if it does not."""
     if not torch.is_grad_enabled():
         return ""
     inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]

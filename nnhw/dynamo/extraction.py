@@ -1,4 +1,4 @@
-"""A region of a graph --> a module of one input, an example of what it reads, and a text that says what it computes."""
+"""From a region of a graph to a model of its own: a module of one input, an example input, and a canonical text."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from .regions import Subgraph
 from .values import Dependence, NodeValue, TracedGraph
 
 NAME = "part"
-"""Name of the model of each part."""
+"""Name of the model that each part becomes."""
 _IMAGES = 8
-_BEYOND = 1.25  # examples lie beyond the codes of the first quantizer, too
+_BEYOND = 1.25  # examples span so many times the range of the first quantizer, so that some saturate
 _RESHAPES = ("view", "reshape", "expand")
 
 
 @dataclass(frozen=True)
 class Extracted:
-    """A region by itself.
+    """A region as a model of its own.
 
     Parameters
     ----------
-    source: its module, an example input, and the lines of the user's model.
-    text: equal for regions that compute the same, whatever their nodes are called and their batch is.
-    constants: the parameters and buffers that are copied into it.
+    source: its module, an example input, and the lines of the user's model that it is from.
+    text: canonical: the same for the same computation, whatever the nodes' names and the batch are.
+    constants: nodes of the parameters and buffers that are copied into it.
     """
 
     source: Source
@@ -43,7 +43,7 @@ class Extracted:
 
 
 def extract(traced: TracedGraph, values: Mapping[fx.Node, NodeValue], region: Subgraph) -> Extracted:
-    """Return a region as a model of its own: parameters and buffers are copied into it.
+    """Return a region as a model of its own, with copies of the parameters and buffers that it reads.
 
     Raises
     ------
@@ -61,23 +61,25 @@ def extract(traced: TracedGraph, values: Mapping[fx.Node, NodeValue], region: Su
 
 
 class _Layer(nn.Module):
-    """Stands for a layer of the user's, so that what is traced in it has its name."""
+    """Stands for a layer of the user's model: operators that are traced inside of its call have the layer's name."""
 
     def forward(self, run: Callable[[], Any]) -> Any:
         return run()
 
 
 class _Part(nn.Module):
-    """A graph that is run node by node, each within the layer that it is from.
+    """A graph that is run node by node, each inside a call of the layer that it is from.
 
     Parameters
     ----------
-    layers: path of a node's layer by its name.
+    body: the graph.
+    layers: paths of layers in the user's model, by the names of nodes.
     """
 
     def __init__(self, body: fx.GraphModule, layers: Mapping[str, str]) -> None:
         super().__init__()
-        self._nnhw_body = body  # names that no layer of the user's has
+        # Layers are submodules by the user's names: these members need names that the user has not chosen.
+        self._nnhw_body = body
         self._nnhw_paths = dict(layers)
         for path in sorted(set(layers.values()) - {""}):
             _add(self, path)
@@ -88,7 +90,7 @@ class _Part(nn.Module):
         return result
 
     def nnhw_layer(self, name: str) -> nn.Module | None:
-        """Return what stands for the layer of a node."""
+        """Return the submodule that stands for a node's layer; None if it has none."""
         path = self._nnhw_paths.get(name, "")
         try:
             return self.get_submodule(path) if path else None
@@ -107,17 +109,17 @@ class _Runner(fx.Interpreter):
 
 
 def _add(part: nn.Module, path: str) -> None:
-    """Add a layer, and those around it."""
+    """Add a layer at a path, and the layers around it."""
     for name in path.split("."):
         if name not in part._modules:
-            if hasattr(part, name):  # a name that is none of a layer: what is in it has no place
+            if hasattr(part, name):  # such as "training", which is no layer: nodes inside of it have none either
                 return
             part.add_module(name, _Layer())
         part = part.get_submodule(name)
 
 
 class _Copier:
-    """Copies a region into a graph of its own."""
+    """Copies a region into a graph of its own, and writes its canonical text on the way."""
 
     def __init__(self, traced: TracedGraph, values: Mapping[fx.Node, NodeValue], region: Subgraph) -> None:
         self.graph, self.root = fx.Graph(), nn.Module()
@@ -135,16 +137,17 @@ class _Copier:
         for node in region.nodes:
             self._copy(node)
         self.graph.output(self._copies[region.output])
+        # It is added for nodes that read the size of the batch: none did.
         if not self._size.users:
             self.graph.erase_node(self._size)
 
     def text(self) -> str:
-        """Return what the region computes."""
+        """Return the canonical text of the region: a line for each node."""
         return "\n".join(self._lines_of_text)
 
     @property
     def constants(self) -> frozenset[fx.Node]:
-        """The parameters and buffers that were copied."""
+        """The nodes of the parameters and buffers that were copied."""
         return frozenset(self._copies.keys() & self._traced.constants.keys())
 
     def _note(self, copy: fx.Node, text: str) -> None:
@@ -152,7 +155,7 @@ class _Copier:
         self._lines_of_text.append(f"%{self._numbers[copy]} = {text}")
 
     def _of(self, node: fx.Node) -> fx.Node:
-        """Return the copy of what a node of the region reads."""
+        """Return the copy of a node that the region reads; it is made if there is none."""
         if node in self._copies:
             return self._copies[node]
         if node in self._traced.constants:
@@ -174,7 +177,7 @@ class _Copier:
         return copy
 
     def _copy(self, node: fx.Node) -> None:
-        """Copy a node behind what it reads."""
+        """Copy a node, after all that it reads."""
         for one in node.all_input_nodes:
             self._of(one)
         copy = self.graph.node_copy(node, self._of)
@@ -189,7 +192,7 @@ class _Copier:
             self.lines.setdefault(path, frame)
 
     def _described(self, copy: fx.Node) -> str:
-        """Return a node as text, with numbers in place of names."""
+        """Return a node as text, with numbers of nodes in place of names."""
         numbers = fx.map_arg((copy.args, copy.kwargs), lambda one: f"%{self._numbers[one]}")
         target = copy.target
         if not isinstance(target, str):
@@ -198,7 +201,7 @@ class _Copier:
 
 
 def _batched(copy: fx.Node, batch: Any, size: fx.Node) -> tuple[Any, ...]:
-    """Return the arguments of a node, with the size of the batch in place of the number that it had when traced."""
+    """Return a node's arguments; those of a reshape have the node `size` for the number of images of the trace."""
     name = copy.target if isinstance(copy.target, str) else getattr(copy.target, "__name__", "")
     if name not in _RESHAPES or len(copy.args) < 2 or not isinstance(batch, int):
         return copy.args
@@ -209,7 +212,7 @@ def _batched(copy: fx.Node, batch: Any, size: fx.Node) -> tuple[Any, ...]:
 
 
 def _buffer_name(node: fx.Node, root: nn.Module) -> str:
-    """Return a name that a constant does not have yet: the path of the parameter, as far as the trace says it."""
+    """Return an unused name for a constant: made from the parameter's path, as far as the node's name tells it."""
     path = re.sub(r"_(modules|parameters|buffers)_", ".", node.name).strip("._")
     name = re.sub(r"\W+", "_", path.partition(".")[2] or path).strip("_") or "constant"
     taken = set(dict(root.named_buffers()))
@@ -217,11 +220,12 @@ def _buffer_name(node: fx.Node, root: nn.Module) -> str:
 
 
 def _hash(tensor: Tensor) -> str:
+    # Flattened, as a tensor without axes cannot be viewed as bytes.
     return hashlib.sha256(tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes()).hexdigest()
 
 
 def _example(traced: TracedGraph, region: Subgraph) -> Tensor:
-    """Return random images around the range of the quantizers that read them; the same in each process."""
+    """Return random inputs [8, *shape] over the range of the quantizers that read them; the same in each process."""
     low, high = zip(*_ranges(traced, region), strict=True)
     value = region.source.meta[VALUE]
     generator = torch.Generator().manual_seed(1)
@@ -230,7 +234,7 @@ def _example(traced: TracedGraph, region: Subgraph) -> Tensor:
 
 
 def _ranges(traced: TracedGraph, region: Subgraph) -> Iterator[tuple[float, float]]:
-    """Yield the range of each quantizer that reads the source."""
+    """Yield the least and the greatest number that each quantizer of the source represents."""
     for node in region.nodes:
         if QUANTIZE in traced.operators(node).names and region.source in node.all_input_nodes:
             scale, zero = (traced.constants.get(one) for one in node.args[1:3])  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What a user is told once, by the logger 'nnhw.dynamo'."""
+"""Warnings to the user, each given once, by the logger 'nnhw.dynamo'."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _SAID: set[str] = set()
 
 
 def note(text: str) -> None:
-    """Say something as a warning, the first time only."""
+    """Log a warning, unless the same text has been logged in this process."""
     if text not in _SAID:
         _SAID.add(text)
         LOGGER.warning("%s", text)
 
 
 def forget() -> None:
-    """Say everything anew."""
+    """Let every warning be logged again."""
     _SAID.clear()

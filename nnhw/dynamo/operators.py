@@ -1,4 +1,4 @@
-"""What a node of Dynamo's graph is made of: the operators of ATen and of nnhw that `torch.export` makes of it."""
+"""The operators of ATen and of nnhw that a node of Dynamo's graph consists of once it is traced."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nnhw.nn.frames import place_of as traced_place
 from nnhw.nn.tracing import quiet_torch
 
 VALUE = "example_value"
-"""Key of a node's meta where Dynamo keeps the value that it was traced with."""
+"""Key of a node's meta under which Dynamo keeps the (fake) value that the node had in its trace."""
 QUANTIZE = "nnhw.quantize.default"
 LINEAR = frozenset(PRODUCTS) | frozenset(TRANSPOSED)
 """Operators with weights."""
@@ -26,15 +26,15 @@ LINEAR = frozenset(PRODUCTS) | frozenset(TRANSPOSED)
 
 @dataclass(frozen=True)
 class Operators:
-    """What a node is made of.
+    """The operators that a node consists of.
 
     Parameters
     ----------
-    names: of its operators, without the mark of those in place; empty for what only takes values apart.
+    names: of its operators; those in place have the names of the others. Empty for a node that only picks a value.
     changed: the inputs of the node that it changes in place.
-    training: whether it computes as in training.
+    training: whether it computes as in training, such as by the statistics of the batch.
     random: whether its result is random.
-    failed: whether it could not be traced by itself.
+    failed: whether it could not be traced by itself, so that nothing is known of it.
     """
 
     names: tuple[str, ...] = ()
@@ -45,29 +45,31 @@ class Operators:
 
     @property
     def unknown(self) -> str:
-        """The first operator that an accelerator has no form of; empty if it has one of each."""
+        """The name of the first operator that the frontend does not take; empty if it takes all."""
         return next((name for name in self.names if name not in HANDLERS), "")
 
 
 def operators_of(node: fx.Node) -> Operators:
-    """Return what a node is made of; nothing for placeholders and constants."""
+    """Return the operators of a node; none for placeholders and attributes."""
     if node.op not in ("call_function", "call_method"):
         return Operators() if node.op in ("placeholder", "get_attr") else Operators(failed=True)
     inputs = node.all_input_nodes
     if any(VALUE not in one.meta for one in inputs) or not _is_data(node.meta.get(VALUE)):
         return Operators(failed=True)
+    # This picks one of several results, and computes nothing.
     if node.target is operator.getitem and not isinstance(inputs[0].meta[VALUE], Tensor):
         return Operators()
     try:
         with quiet_torch(), torch.no_grad():
             traced = make_fx(_caller(node), pre_dispatch=True)(*(one.meta[VALUE] for one in inputs))
     except Exception:  # of any kind: an operator may do what it likes
+        # Its name is all that is known: by that it may have changed its inputs.
         return Operators(changed=tuple(inputs) if _sounds_in_place(node) else (), failed=True)
     return _read(traced.graph, inputs)
 
 
 def operation_of(node: fx.Node) -> str:
-    """Return the name of a node's operation, in the user's words."""
+    """Return the name of a node's operation as the user writes it, such as 'linear'."""
     if node.op == "call_method":
         return str(node.target)
     name = getattr(node.target, "__name__", str(node.target))
@@ -89,13 +91,14 @@ def layer_of(node: fx.Node) -> str:
 
 
 def _path(source: str) -> Iterator[str]:
-    """Yield the names of a path that Dynamo writes as L['self'].net.1 or L['self']._modules['net']."""
+    """Yield the names of modules in a path that Dynamo writes as L['self'].net.1 or L['self']._modules['net']."""
     parts = source.replace("[", ".").replace("]", "").replace("'", "").replace('"', "").split(".")
+    # The first two are L and self.
     yield from (part for part in parts[2:] if part and part != "_modules" and not part.startswith("__"))
 
 
 class _Relabelled:
-    """A node with the path of its module alone, as `torch.export` writes it."""
+    """Looks like a node whose module has its path as `torch.export` writes it, for `traced_place`."""
 
     def __init__(self, meta: dict[str, Any], path: str) -> None:
         self.meta = {**meta, "nn_module_stack": {"": (path, None)} if path else {}}
@@ -109,7 +112,7 @@ def _is_data(value: object) -> bool:
 
 
 def _caller(node: fx.Node) -> Any:
-    """Return a function of a node's inputs that does what the node does."""
+    """Return a function of the values of a node's inputs that computes the node."""
     places = {one: place for place, one in enumerate(node.all_input_nodes)}
 
     def call(*values: Any) -> Any:
@@ -128,7 +131,7 @@ def _sounds_in_place(node: fx.Node) -> bool:
 
 
 def _read(graph: fx.Graph, inputs: list[fx.Node]) -> Operators:
-    """Return what a traced node is made of."""
+    """Return the operators in the trace of one node. `inputs`: of the node, in the order of placeholders."""
     given = dict(zip([node for node in graph.nodes if node.op == "placeholder"], inputs, strict=True))
     names, changed, training, random = [], [], False, False
     for node in graph.nodes:
@@ -145,14 +148,14 @@ def _read(graph: fx.Graph, inputs: list[fx.Node]) -> Operators:
 
 
 def _name(target: torch._ops.OpOverload) -> str:
-    """Return the name of an operator, also for the form in place of it."""
+    """Return the name of an operator; the in-place form has the name of the other."""
     namespace, base = target._schema.name.split("::")
     plain = base if base.startswith("__") else base.removesuffix("_")
     return f"{namespace}.{plain}.{target._schema.overload_name or 'default'}"
 
 
 def _root(node: Any) -> Any:
-    """Return the placeholder whose memory a value shares."""
+    """Return the placeholder that a value is a view of, following first arguments."""
     while isinstance(node, fx.Node) and node.op != "placeholder":
         node = node.args[0] if node.args else None
     return node

@@ -18,12 +18,12 @@ from .placement import GraphPartition
 STAGE_OF_LINK = {"model": "map", "sim": "elaborate"}
 """Link --> the last stage of a build that it needs; a board needs its bitstream."""
 _FULL_BUILD = "build"
-_FRAMES = 8  # of the RTL simulation in front of a bitstream
+_FRAMES = 8  # that the RTL simulation checks before a bitstream is made
 
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """What a user may say about a compilation.
+    """Options of a compilation by the backend 'nnhw'.
 
     Parameters
     ----------
@@ -31,15 +31,15 @@ class CompileOptions:
     style: `auto`, `streaming` or `shared`; see `nnhw.build`.
     link: `model` (the exact integer reference in Python), `sim` (the virtual board), `auto` (the only board that is
         plugged in) or the name of a serial port.
-    builds: folder where builds are kept; the user's cache otherwise.
-    fallback: whether PyTorch runs a part that does not fit the board; it is an error otherwise.
-    max_parts: parts that the accelerator may get, the largest first. None: all with `model` and `sim`; one with a
-        board, as one board runs one of them.
+    builds: folder where builds are kept; None: the user's cache.
+    fallback: whether PyTorch runs a part that does not fit the board; otherwise that is an error.
+    max_parts: most parts that the accelerator gets, the largest first. None: no limit with `model` and `sim`; one with
+        a board, which runs one at a time.
     clock_mhz, target_fps, seeds: see `nnhw.build`.
-    baud: of a serial port; the fastest that was built and at which the device answers otherwise.
+    baud: bits/s of a serial port; None: the fastest that was built and at which the device answers.
     show: print the partition as a table on standard error.
     on_partition: called with each partition that is made.
-    progress: where builds report.
+    progress: reports the stages of builds; None: nothing is reported.
     """
 
     board: str = "icebreaker"
@@ -59,6 +59,7 @@ class CompileOptions:
     def __post_init__(self) -> None:
         for name, kinds, needed in _KINDS:
             value = getattr(self, name)
+            # True and False are whole numbers for Python, but not for these options.
             if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
                 raise InputError(f"option '{name}' of the backend 'nnhw' needs {needed}, given {value!r}")
         if self.max_parts is not None and self.max_parts < 1:
@@ -76,7 +77,7 @@ class CompileOptions:
 
         Raises
         ------
-        InputError: an option that there is not, or a value that it cannot have. BoardError: an unknown board.
+        InputError: an option does not exist, or has a wrong value. BoardError: the board is not known.
         """
         given = {} if given is None else given
         if not isinstance(given, Mapping):
@@ -91,7 +92,7 @@ class CompileOptions:
 
     @property
     def has_board(self) -> bool:
-        """Whether a real board answers."""
+        """Whether the link leads to a real board."""
         return self.link not in STAGE_OF_LINK
 
     @property
@@ -101,11 +102,11 @@ class CompileOptions:
 
     @property
     def parts(self) -> int | None:
-        """Parts that the accelerator may get; None: any number."""
+        """Most parts that the accelerator gets; None: any number."""
         return 1 if self.max_parts is None and self.has_board else self.max_parts
 
     def build_options(self) -> Options:
-        """Return the options of a build.
+        """Return the options of `nnhw.build` for the parts.
 
         Raises: InputError for a value that they cannot have.
         """

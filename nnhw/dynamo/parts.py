@@ -1,6 +1,7 @@
-"""Parts that are built, kept and opened: one for each hash of code and weights, for all batches, threads and processes.
+"""Parts that are built, kept and opened: one for each hash of code and weights, for all batches and threads.
 
-A build folder of its own belongs to each. What is there already, whole and by this user's nnhw, is opened as it is.
+Each part has a build folder of its own. A folder that is complete, and was made by this user's nnhw, is opened as it
+is, also by other processes.
 """
 
 from __future__ import annotations
@@ -35,19 +36,21 @@ from .notes import note
 from .options import CompileOptions
 
 _KEPT = "parts"
-_SHOWN = 16  # digits of a key that name a folder
-_TRIED = "lower"  # the stage behind which every model is known to have an integer form
+_SHOWN = 16  # hexadecimal digits of a key in the name of a folder
+_TRIED = "lower"  # the last stage of a trial: a model that passes it has an integer form
 _SEPARATE = ("lower", "map", "elaborate", "build")
 
+# Held while a part is built, so that no two threads build the same one.
 _LOCK = threading.RLock()
 _RUNNERS: dict[tuple[str, str, int | None, str], Runner] = {}
 
 
 class Runner:
-    """A part that is built: computes it for batches of any size.
+    """Computes a part that is built, for batches of any size. The device is opened at the first call.
 
     Parameters
     ----------
+    key: see `key_of`.
     folder: of its build.
     origin: 'built' or 'found on disk'.
     """
@@ -60,7 +63,7 @@ class Runner:
         self._lock = threading.Lock()
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[N, ..] --> [N, ..] in float64, as `nnhw.reference` computes it.
+        """[N, *input shape] --> [N, *output shape] in float64, exactly as `nnhw.reference` computes it.
 
         Raises
         ------
@@ -98,12 +101,12 @@ class Runner:
             device.close()
 
     def accelerator(self) -> Accelerator:
-        """Return the mapped network."""
+        """Return the mapped network, from the build folder."""
         return Accelerator.load(self.folder)
 
 
 def close() -> None:
-    """Free all devices that compiled models have opened, such as serial ports; they are opened anew when needed."""
+    """Free all devices that compiled models have opened, such as serial ports; they are opened again when needed."""
     with _LOCK:
         for runner in _RUNNERS.values():
             runner.close()
@@ -113,7 +116,7 @@ atexit.register(close)
 
 
 def key_of(part: Extracted, options: CompileOptions) -> str:
-    """Return the hash of everything that a build depends on: graph, weights, options, board and nnhw itself."""
+    """Return the hash of all that a build depends on: graph, weights, options, board, versions of nnhw and torch."""
     build = options.build_options()
     said = {name: getattr(build, name) for name in ("clock_hz", "target_fps", "style")}
     said["seeds"] = build.seeds if options.has_board else None
@@ -126,15 +129,16 @@ def key_of(part: Extracted, options: CompileOptions) -> str:
 
 
 def runner_of(part: Extracted, options: CompileOptions) -> tuple[Runner, str]:
-    """Return what computes a part, and where it is from: it is built only where it is not open or on disk.
+    """Return the runner of a part, and its origin: 'open already', 'found on disk' or 'built'.
 
     Raises
     ------
-    NnhwError: it cannot be built; see `nnhw.build`. What is finished stays for the next attempt.
+    NnhwError: it cannot be built; see `nnhw.build`. Stages that are finished are kept for the next attempt.
     """
     key = key_of(part, options)
     with _LOCK:
         folder = folder_of(key, options)
+        # A runner keeps one link open, at one rate.
         name = (key, options.link, options.baud, str(folder))
         if name in _RUNNERS:
             return _RUNNERS[name], "open already"
@@ -148,7 +152,7 @@ def runner_of(part: Extracted, options: CompileOptions) -> tuple[Runner, str]:
 
 
 def try_part(part: Extracted, options: CompileOptions) -> None:
-    """See whether a part has an integer form; nothing of it is kept.
+    """Check whether a part has an integer form; nothing of it is kept.
 
     Raises
     ------
@@ -159,7 +163,7 @@ def try_part(part: Extracted, options: CompileOptions) -> None:
 
 
 def _build(part: Extracted, folder: Path, options: CompileOptions, last: str) -> None:
-    """Build a part into its folder; what has no integer form leaves nothing there."""
+    """Build a part into its folder up to a stage; a part that has no integer form leaves no folder."""
     try:
         run_build(
             part.source,
@@ -179,7 +183,7 @@ def _build(part: Extracted, folder: Path, options: CompileOptions, last: str) ->
 
 
 def _check_port(options: CompileOptions) -> None:
-    """See that the port is there, before a build that takes minutes. Raises: LinkError."""
+    """Check that the serial port can be opened, before a build that takes minutes. Raises: LinkError."""
     if options.has_board and not any(runner._device and runner._link == options.link for runner in _RUNNERS.values()):
         from nnhw.driver.links.serial import SerialLink, find_port
 
@@ -203,19 +207,19 @@ def folder_of(key: str, options: CompileOptions) -> Path:
 
 @cache
 def _of_process() -> Path:
-    """Return a folder that is gone with the process: the cache is off."""
+    """Return a folder that is removed when the process ends, for use without a cache."""
     scratch = tempfile.TemporaryDirectory(prefix="nnhw-parts-")
     atexit.register(scratch.cleanup)
     return Path(scratch.name)
 
 
 def _prune(folder: Path) -> None:
-    """Keep the folder of all parts within the limit of the cache."""
+    """Remove the parts used longest ago, until those that are kept fit the limit of the cache."""
     Cache(folder.parents[1]).prune()
 
 
 def _is_whole(folder: Path, last: str) -> bool:
-    """Return whether a folder holds a build up to a stage that this user's nnhw made."""
+    """Return whether a folder holds a complete build up to the stage `last`, made by this user's nnhw."""
     try:
         opened = BuildFolder.open(folder)
     except (BuildError, InputError):

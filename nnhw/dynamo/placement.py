@@ -1,4 +1,4 @@
-"""What of a model runs where, and why: the partition as an object, as lines and as a table."""
+"""The partition of a model: which operation runs where, and why; as an object, as lines and as a table."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Placed:
     ----------
     node: its name in the traced graph.
     operation: such as 'linear'.
-    place: its layer and the line of the user's model: 'net.1' (model.py:12); empty if nothing is known.
-    part: the number of the part of the accelerator that runs it; None: PyTorch does.
-    why: the reason that PyTorch runs it; empty for what the accelerator runs.
+    place: its layer and line in the user's model, such as 'net.1' (model.py:12); empty if neither is known.
+    part: the number of the accelerator's part that runs it; None if PyTorch does.
+    why: the reason why PyTorch runs it; empty if the accelerator does.
     """
 
     node: str
@@ -34,7 +34,7 @@ class Placed:
 
     @property
     def where(self) -> str:
-        """'nnhw 0' or 'PyTorch'."""
+        """The name of what runs it, such as 'nnhw 0' or 'PyTorch'."""
         return PYTORCH if self.part is None else f"nnhw {self.part}"
 
     def __str__(self) -> str:
@@ -51,11 +51,11 @@ class AcceleratedPart:
     number: from 0 on; the largest part is the first.
     layers: number of its layers with weights.
     i_shape, o_shape: of its input and output, without the batch.
-    key: hash of everything that its build depends on.
+    key: hash of all that its build depends on.
     folder: of its build.
     origin: 'built', 'found on disk', or 'open already'.
-    board, style: what it was mapped for.
-    interval_cycles: between two images, as the map predicts.
+    board, style: it was mapped for these; 'streaming' or 'shared'.
+    interval_cycles: clock cycles between two images, as the mapping predicts.
     """
 
     number: int
@@ -79,12 +79,12 @@ class AcceleratedPart:
 
 @dataclass(frozen=True)
 class GraphPartition:
-    """What of a traced graph runs where.
+    """Which operations of a traced graph run where.
 
     Parameters
     ----------
     rows: all operations that depend on the model's input, in the order of the graph.
-    parts: what the accelerator runs; empty: PyTorch runs all.
+    parts: those that the accelerator runs; empty if PyTorch runs all.
     note: why PyTorch runs all; empty if it does not.
     """
 

@@ -1,4 +1,4 @@
-"""Which nodes become a part of the accelerator: those behind one value, up to one result."""
+"""Candidates for parts of the accelerator: nodes that are computed from one value, up to one result."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .values import Dependence, NodeValue, TracedGraph
 
 @dataclass(frozen=True)
 class Subgraph:
-    """Nodes with one input and one output.
+    """Nodes of a graph with one input and one output.
 
     Parameters
     ----------
-    source: the value that all are computed from.
+    source: the node that all are computed from; it is not among them.
     nodes: in the order of the graph, the output last; without the constants that they read.
-    layers: number of those with weights.
+    layers: number of nodes with weights.
     """
 
     source: fx.Node
@@ -33,7 +33,7 @@ class Subgraph:
 
 
 def families(traced: TracedGraph, values: Mapping[fx.Node, NodeValue]) -> list[list[Subgraph]]:
-    """Return the regions that one part could be, for each value that parts begin at; the largest first in each."""
+    """Return the candidates for parts: a list for each source, with the largest region first."""
     members: dict[fx.Node, list[fx.Node]] = {}
     for node in traced.graph.nodes:
         value = values.get(node)
@@ -50,7 +50,7 @@ def _size(region: Subgraph) -> tuple[int, int]:
 def _regions(
     traced: TracedGraph, values: Mapping[fx.Node, NodeValue], source: fx.Node, nodes: Sequence[fx.Node]
 ) -> Iterator[Subgraph]:
-    """Yield the regions that end with each value that an accelerator can give."""
+    """Yield the regions from a source to each value that an accelerator can return: codes, or sums of a layer."""
     behind: dict[fx.Node, set[fx.Node]] = {}
     unsafe = _last_change(traced, source)
     for node in nodes:
@@ -63,12 +63,16 @@ def _regions(
         if _escapes(traced, source, node, within):
             continue
         ordered = tuple(one for one in nodes if one in within)
+        # The part reads its source where its output stood: behind a change it would read other numbers.
         if unsafe is None or _comes_before(traced.graph, unsafe, ordered[0]):
             yield Subgraph(source, ordered, layers)
 
 
 def _escapes(traced: TracedGraph, source: fx.Node, output: fx.Node, within: set[fx.Node]) -> bool:
-    """Return whether another value than the output is read outside; quantizers of the source can be computed twice."""
+    """Return whether a value other than the output is read outside of a region.
+
+    Quantizers of the source do not count: PyTorch can compute them once more.
+    """
     return any(
         user not in within
         for node in within
@@ -78,13 +82,13 @@ def _escapes(traced: TracedGraph, source: fx.Node, output: fx.Node, within: set[
 
 
 def _last_change(traced: TracedGraph, source: fx.Node) -> fx.Node | None:
-    """Return the last node that changes the memory of a value in place."""
+    """Return the last node that changes a value's memory in place; None if there is none."""
     memory = _memory(source)
     return next((node for node, changed in reversed(list(traced.changes())) if _memory(changed) & memory), None)
 
 
 def _memory(node: fx.Node) -> set[int]:
-    """Return where the tensors of a value lie: two that share memory have the same place."""
+    """Return the addresses of the storages of a value's tensors; values that share memory have one in common."""
     value = node.meta.get(VALUE)
     tensors = value if isinstance(value, list | tuple) else [value]
     return {tensor.untyped_storage()._cdata for tensor in tensors if isinstance(tensor, Tensor)}

@@ -1,4 +1,4 @@
-"""A traced graph --> the same graph with calls of the accelerator in it, and the partition as an object."""
+"""From a traced graph to the same graph with calls of the accelerator in it, and the partition as an object."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .values import UNQUANTIZED, Dependence, TracedGraph
 
 _REFUSALS = (CaptureError, LoweringError, InputError, ProblemList)
 _AGAIN = "nnhw_again"
-"""Mark of a quantizer that repeats the one at the end of a part, so that another part can begin there."""
+"""Key of a node's meta: marks a quantizer that was added behind a part so that another part can begin there."""
 
 _ALONE = "no layer with quantized weights is behind it in the same part"
 
@@ -39,7 +39,7 @@ class Accelerated(nn.Module):
 
     Parameters
     ----------
-    dtype: of the result, as PyTorch would give it.
+    dtype: of the result, as PyTorch would have it.
     shape: of the result without the batch.
     """
 
@@ -48,7 +48,7 @@ class Accelerated(nn.Module):
         self._runner, self._dtype, self._shape = runner, dtype, tuple(shape)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[N, ..] --> [N, ..], on the device of the input."""
+        """[N, *input shape] --> [N, *shape], on the torch device of the input."""
         if not len(x):
             return torch.zeros((0, *self._shape), dtype=self._dtype, device=x.device)
         return self._runner(x).to(dtype=self._dtype, device=x.device)
@@ -56,7 +56,7 @@ class Accelerated(nn.Module):
 
 @dataclass(frozen=True)
 class _Found:
-    """A region that is built."""
+    """A region that is built, and what computes it."""
 
     region: Subgraph
     runner: Runner
@@ -66,13 +66,14 @@ class _Found:
 
 @dataclass
 class _Work:
-    """What is known while a graph is split.
+    """The state of splitting a graph.
 
     Parameters
     ----------
-    refused: nodes that PyTorch has to compute, with the reason.
-    rows: of nodes that are gone from the graph.
-    left: parts that may still be made.
+    refused: nodes that PyTorch has to compute, with the reasons.
+    rows: of nodes that parts have replaced, by their names.
+    parts: those made so far.
+    left: number of parts that may still be made; None for any.
     constants: names of the parameters and buffers that the parts were built with.
     """
 
@@ -89,7 +90,8 @@ class Split:
 
     Parameters
     ----------
-    module: runs it.
+    module: runs the graph, with calls of the accelerator.
+    partition: which operation runs where.
     constants: names of the parameters and buffers that the parts were built with.
     """
 
@@ -99,11 +101,16 @@ class Split:
 
 
 def split(root: nn.Module, traced: TracedGraph, options: CompileOptions) -> Split:
-    """Replace the parts of a graph that the accelerator can compute by calls of it; the largest first.
+    """Replace the regions of a graph that the accelerator can compute by calls of it, the largest first.
+
+    Parameters
+    ----------
+    root: has the attributes that the graph reads.
+    traced: is changed.
 
     Raises
     ------
-    MappingError: a part does not fit the board, and `fallback` is not set. NnhwError: what building raises.
+    MappingError: a part does not fit the board, and `fallback` is not set. NnhwError: any other error of building.
     """
     order = [node.name for node in traced.graph.nodes]
     holder = nn.Module()
@@ -118,7 +125,7 @@ def split(root: nn.Module, traced: TracedGraph, options: CompileOptions) -> Spli
 
 
 def nothing_found(rows: Sequence[Placed]) -> str:
-    """Return the note for a graph that PyTorch runs alone: it names what is in the way."""
+    """Return the note for a graph that PyTorch runs alone: it names the first obstacle behind a quantizer."""
     first = next((place for place, row in enumerate(rows) if row.operation == "quantize"), len(rows))
     reasons = [row for row in rows[first:] if row.why not in (UNQUANTIZED, _ALONE)]
     if first == len(rows):
@@ -135,7 +142,7 @@ def nothing_found(rows: Sequence[Placed]) -> str:
 
 
 def _next(traced: TracedGraph, work: _Work, options: CompileOptions) -> _Found | None:
-    """Return the largest part that can be made, or None."""
+    """Return the largest region that can still become a part, built; None if there is none, or no part is left."""
     while work.left is None or work.left > 0:
         values = traced.values(work.refused)
         groups = sorted(families(traced, values), key=lambda group: group[0].layers, reverse=True)
@@ -148,7 +155,7 @@ def _next(traced: TracedGraph, work: _Work, options: CompileOptions) -> _Found |
 
 
 def _largest(traced: TracedGraph, group: Sequence[Subgraph], work: _Work, options: CompileOptions) -> _Found | None:
-    """Return the largest region of a group that the accelerator can compute; without one, note why."""
+    """Return the largest region of a group, built. If it cannot be, refuse nodes in `work` with the reason; None."""
     values = traced.values(work.refused)
     refusals: dict[int, NnhwError] = {}
 
@@ -169,6 +176,7 @@ def _largest(traced: TracedGraph, group: Sequence[Subgraph], work: _Work, option
         return None
     except _REFUSALS as error:
         refusals[0] = error
+    # A region mostly contains those behind it in the group: the last node of the smallest refused one is the cause.
     low, high = 0, len(group)  # group[low] is refused; those from high on are not, or there are none
     while high - low > 1:
         middle = (low + high) // 2
@@ -182,7 +190,7 @@ def _refuse(work: _Work, nodes: Sequence[fx.Node], why: str) -> None:
 
 
 def _unfit(region: Subgraph, error: MappingError, options: CompileOptions) -> str:
-    """Return why a part does not fit; raise it unless PyTorch may run what does not fit."""
+    """Return why a part does not fit the board. Raises: MappingError, unless `fallback` lets PyTorch run it."""
     text = f"the part of {region.layers} layers up to '{region.output.name}' does not fit: {first_of(error)}"
     if not options.fallback:
         raise MappingError(f"{text}; or let PyTorch run it by options={{'fallback': True}}") from error
@@ -190,7 +198,7 @@ def _unfit(region: Subgraph, error: MappingError, options: CompileOptions) -> st
 
 
 def _replace(traced: TracedGraph, work: _Work, holder: nn.Module, found: _Found) -> None:
-    """Put a call of the accelerator in the place of a region."""
+    """Replace a region by a call of the accelerator, a module of `holder`."""
     region, number = found.region, len(work.parts)
     output = region.output
     value: Tensor = output.meta[VALUE]
@@ -203,6 +211,7 @@ def _replace(traced: TracedGraph, work: _Work, holder: nn.Module, found: _Found)
     _begin_again(traced, output, call)
     for node in region.nodes:
         work.rows[node.name] = Placed(node.name, operation_of(node), place_of(node), number)
+    # Quantizers of the source may have readers outside of the region: these stay.
     for node in reversed(region.nodes):
         if not node.users:
             traced.graph.erase_node(node)
@@ -229,7 +238,7 @@ def _part(found: _Found, number: int) -> AcceleratedPart:
 
 
 def _begin_again(traced: TracedGraph, output: fx.Node, call: fx.Node) -> None:
-    """Quantize the codes that a part gives once more, which changes nothing, so that another part can begin there."""
+    """Add a quantizer that repeats the last one of a part, which changes nothing: another part can begin with it."""
     if QUANTIZE not in traced.operators(output).names or output.op != "call_function":
         return
     readers = [user for user in call.users if user.op != "output"]
@@ -241,7 +250,7 @@ def _begin_again(traced: TracedGraph, output: fx.Node, call: fx.Node) -> None:
 
 
 def _clean(traced: TracedGraph) -> None:
-    """Remove the quantizers that were added and begin no part, and constants that PyTorch does not need."""
+    """Remove added quantizers that no part begins with, and constants that nothing reads any more."""
     for node in list(traced.graph.nodes):
         if node.meta.get(_AGAIN):
             node.replace_all_uses_with(node.args[0])  # type: ignore[arg-type]
@@ -253,7 +262,7 @@ def _clean(traced: TracedGraph) -> None:
 
 
 def _rows(traced: TracedGraph, work: _Work) -> list[Placed]:
-    """Return what PyTorch runs of what depends on the model's input, with the reasons."""
+    """Return the rows of the nodes that PyTorch runs and that depend on the model's input, with the reasons."""
     values, rows = traced.values(work.refused), []
     for node in traced.graph.nodes:
         value = values.get(node)
@@ -267,7 +276,7 @@ def _rows(traced: TracedGraph, work: _Work) -> list[Placed]:
 
 
 def _why(kind: Dependence, work: _Work) -> str:
-    """Return why PyTorch runs what an accelerator could."""
+    """Return why PyTorch runs a node that nothing has refused."""
     if kind is Dependence.HOST:
         return "is no operation of tensors"
     if work.left == 0:
@@ -276,7 +285,7 @@ def _why(kind: Dependence, work: _Work) -> str:
 
 
 def _module(root: nn.Module, holder: nn.Module, graph: fx.Graph) -> fx.GraphModule:
-    """Return a module that runs a graph, with what the graph names."""
+    """Return a module that runs a graph, with the attributes and modules that the graph names."""
     named = {str(node.target) for node in graph.nodes if node.op in ("get_attr", "call_module")}
     found: dict[str, Any] = {name: _attribute(holder if name in holder._modules else root, name) for name in named}
     return fx.GraphModule(found, graph)

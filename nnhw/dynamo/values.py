@@ -1,4 +1,4 @@
-"""What each value of a graph is: a constant, a size, a number that PyTorch computes, or one that an engine can."""
+"""The kind of each value of a graph: a constant, a size, or computed by PyTorch or possibly by an accelerator."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ from nnhw.frontend.slices import HANDLERS as SLICES
 from .operators import LINEAR, QUANTIZE, VALUE, Operators, operation_of, operators_of
 
 _CODES = frozenset(LAYOUT) | frozenset(SLICES) | {"aten.max_pool2d.default", "aten.max_pool1d.default", QUANTIZE}
-"""Operators of codes that give codes."""
+"""Operators that make codes from codes."""
 _REQUANTIZING = frozenset({QUANTIZE, "nnhw.rescale.default", "nnhw.lookup.default"})
 _EXACT = (torch.float32, torch.float64)
 UNQUANTIZED = "nothing quantizes its inputs"
 
 
 class Dependence(Enum):
-    """What a value depends on."""
+    """The kind of a value.
+
+    CONSTANT: depends on parameters and buffers alone. SIZE: a size of a tensor. HOST: PyTorch has to compute it. PART:
+    an accelerator can compute it from one value of the kind HOST, its source.
+    """
 
     CONSTANT = auto()
     SIZE = auto()
@@ -32,15 +36,15 @@ class Dependence(Enum):
 
 @dataclass(frozen=True)
 class NodeValue:
-    """What a node's value is.
+    """The kind of a node's value, and what is known of it.
 
     Parameters
     ----------
-    source: of a value that an engine can compute: the only one that it is computed from, which PyTorch computes.
+    source: of the kind PART: the node of the kind HOST that it is computed from.
     codes: whether it is integer codes times a scale.
-    raw: whether it is behind a layer with weights, and no quantizer between.
-    quantized: whether a quantizer made a constant.
-    why: the reason that PyTorch computes it.
+    raw: whether it is behind a layer with weights, without a quantizer in between.
+    quantized: of the kind CONSTANT: whether a quantizer has made it.
+    why: of the kind HOST: why PyTorch has to compute it.
     """
 
     kind: Dependence
@@ -52,11 +56,11 @@ class NodeValue:
 
 
 class TracedGraph:
-    """A graph with what its nodes are made of; nodes that are added to it are looked at when they are asked for.
+    """A graph, and the operators of its nodes, which are found when they are asked for; nodes may be added.
 
     Parameters
     ----------
-    constants: placeholders, and attributes, with their tensors: parameters and buffers.
+    constants: the tensors of parameters and buffers, by their placeholders or attributes.
     """
 
     def __init__(self, graph: fx.Graph, constants: Mapping[fx.Node, Tensor]) -> None:
@@ -65,7 +69,7 @@ class TracedGraph:
         self._operators: dict[fx.Node, Operators] = {}
 
     def operators(self, node: fx.Node) -> Operators:
-        """Return what a node is made of."""
+        """Return the operators of a node."""
         if node not in self._operators:
             self._operators[node] = operators_of(node)
         return self._operators[node]
@@ -76,12 +80,12 @@ class TracedGraph:
             yield from ((node, changed) for changed in self.operators(node).changed)
 
     def training(self) -> fx.Node | None:
-        """Return the first node that computes as in training, or changes a buffer."""
+        """Return the first node that computes as in training, or else that changes a buffer; None if there is none."""
         training = [node for node in self.graph.nodes if self.operators(node).training]
         return next(iter([*training, *(node for node, tensor in self.changes() if tensor in self.constants)]), None)
 
     def values(self, refused: Mapping[fx.Node, str]) -> dict[fx.Node, NodeValue]:
-        """Return what each node is.
+        """Return the kind of each node's value.
 
         Parameters
         ----------
@@ -93,13 +97,14 @@ class TracedGraph:
             if node in refused:
                 found[node] = NodeValue(Dependence.HOST, why=refused[node])
             elif node in self.constants:
+                # A parameter or buffer that is changed in place is no constant.
                 found[node] = NodeValue(Dependence.HOST if node in changed else Dependence.CONSTANT)
             elif node.op != "output":
                 found[node] = self._value(node, found)
         return found
 
     def _value(self, node: fx.Node, found: Mapping[fx.Node, NodeValue]) -> NodeValue:
-        """Return what a node is, of the kinds of what it reads."""
+        """Return the kind of a node's value, given those of its inputs."""
         made, inputs = self.operators(node), [found[one] for one in node.all_input_nodes]
         if isinstance(node.meta.get(VALUE), torch.SymInt | int):
             return NodeValue(Dependence.SIZE)
@@ -118,7 +123,7 @@ class TracedGraph:
         return self._computed(node, data, found)
 
     def _computed(self, node: fx.Node, data: Sequence[fx.Node], found: Mapping[fx.Node, NodeValue]) -> NodeValue:
-        """Return what a node is that depends on the model's input."""
+        """Return the kind of the value of a node that depends on the model's input; `data`: its inputs that do."""
         made, name = self.operators(node), operation_of(node)
         if made.unknown:
             return NodeValue(Dependence.HOST, why=f"the accelerator has no '{name}'")
@@ -149,7 +154,7 @@ class TracedGraph:
         return NodeValue(Dependence.PART, given[0].source, codes, raw)
 
     def _product(self, node: fx.Node, data: Sequence[fx.Node], found: Mapping[fx.Node, NodeValue]) -> NodeValue:
-        """Return what the result of a layer with weights is."""
+        """Return the kind of the result of a layer with weights; `data`: its inputs that depend on the input."""
         if len(data) > 1:
             return NodeValue(Dependence.HOST, why="multiplies two values that both depend on the input")
         if not any(found[one].quantized for one in node.all_input_nodes):
@@ -160,7 +165,7 @@ class TracedGraph:
 
 
 def _rounds(*nodes: fx.Node) -> str:
-    """Return why values have not the precision of a part; empty if they have."""
+    """Return why a part cannot compute the values of nodes exactly; empty if all are float32 or float64."""
     for node in nodes:
         value = node.meta.get(VALUE)
         if isinstance(value, Tensor) and value.is_floating_point() and value.dtype not in _EXACT:

@@ -1,8 +1,8 @@
-"""Lane arithmetic: what one dot product of a cell computes, for each pair of number formats.
+"""Lane arithmetic: what the dot product of a cell computes, for each pair of number formats.
 
-A cell adds `raw` sums, which are cheaper in logic than the products themselves; the true accumulator is
-`multiplier * raw + offset[output]`, with constants that requantizers and drivers absorb. Raw sums depend neither on the
-order of the inputs nor on how many of them meet in one beat.
+A cell adds up `raw` sums, which are cheaper in logic than sums of products; the true accumulator is
+`multiplier * raw + offset[output]`, and requantizers and drivers take both constants into theirs. Raw sums depend
+neither on the order of the inputs nor on how many of them are in one beat.
 
 | kind    | activation | weight    | raw                                            | multiplier | offset              |
 |-------|------------|-----------|------------------------------------------------|------------|---------------------|
@@ -12,9 +12,9 @@ order of the inputs nor on how many of them meet in one beat.
 | gate    | bipolar    | integer   | sum of w where a = +1                          | 2          | -sum of weights     |
 | product | integer    | integer   | sum of products                                | 1          | 0                   |
 
-`c` is the activation; an unsigned one of n bits less 2**(n - 1), which makes it signed at no cost: its complement then
-needs no bit more. `center` is the 2**(n - 1) for each unit of the weights' sum, `negative` the number of weights below
-zero: `~c` is -c - 1.
+`c` is the activation if that is signed; from an unsigned one of n bits 2**(n - 1) is subtracted, by inverting its top
+bit, so that `~c` has n bits as well. `center` stands for 2**(n - 1) times the sum of the output's weights, which makes
+up for that; `negative` is the number of its weights below zero, since `~c` is -c - 1.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ import numpy as np
 from nnhw.ir.types import IntType
 
 DSP_OPERAND_BITS = 8
-"""Widest factor of a product of which a DSP block makes as many as it can, whatever the family."""
+"""Bits of the widest factor of products that share a DSP block, in families whose block makes several."""
 WIDE_DSP_BITS = 16
-"""Widest factor of a product that has a DSP block alone, whatever the family."""
+"""Bits of the widest factor of a product that takes a DSP block of its own, in any family."""
 DSP_LEVELS = 2
-"""Register stages of a product in a DSP block: its operands and its result."""
+"""Register stages of a product in a DSP block: one at its factors, one behind the multiplier."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class LaneArithmetic:
 
     @property
     def kind(self) -> str:
-        """One of 'xnor', 'select' (add or subtract), 'ternary', 'gate' (add or not) and 'product'."""
+        """One of 'xnor', 'select' (add or subtract), 'ternary', 'gate' (add or not) and 'product'; see the module."""
         if self.weight.bipolar:
             return "xnor" if self.activation.bipolar else "select"
         if self.activation.bipolar:
@@ -56,19 +56,19 @@ class LaneArithmetic:
 
     @property
     def multiplier(self) -> int:
-        """The factor from a raw sum to the accumulator."""
+        """By what a raw sum is multiplied to get the accumulator, without its offset."""
         return 2 if self.activation.bipolar else 1
 
     @property
     def planes(self) -> int:
-        """Bit planes that a product is added by: the bits of its narrower factor."""
+        """Bit planes in which products are added up: the bits of the narrower factor; 1 for kinds without products."""
         if self.kind in ("xnor", "select", "ternary"):
             return 1
         return min(self.activation.bits, self.weight.bits)
 
     @property
     def center(self) -> int:
-        """What is subtracted from each activation of 'select' and 'ternary', so that it is signed."""
+        """What is subtracted from each activation of 'select' and 'ternary' to make it signed: half of its range."""
         return 0 if self.activation.signed else 1 << (self.activation.bits - 1)
 
     @property
@@ -78,12 +78,12 @@ class LaneArithmetic:
 
     @property
     def has_tables(self) -> bool:
-        """Whether products are so narrow that each of their bits is a table of four inputs, where that pays."""
+        """Whether products are looked up: both factors are signed, of two bits, so a product's bit is one LUT4."""
         narrow = self.activation.bits == self.weight.bits == 2
         return self.kind == "product" and narrow and self.activation.signed and self.weight.signed
 
     def offsets(self, weights: np.ndarray) -> np.ndarray:
-        """Return what to add to `multiplier * raw`: int64 [outputs], of weights [outputs, inputs]."""
+        """Return what to add to `multiplier * raw`, int64 [outputs], for weights [outputs, inputs]."""
         weights = np.asarray(weights, dtype=np.int64)
         if self.kind == "xnor":
             return np.full(len(weights), -weights.shape[1], dtype=np.int64)
@@ -94,12 +94,13 @@ class LaneArithmetic:
         return np.zeros(len(weights), dtype=np.int64)
 
     def raw_range(self, weights: np.ndarray) -> tuple[int, int]:
-        """Return (lowest, highest) raw sum that any input can give, over all outputs."""
+        """Return (lowest, highest) raw sum that any input can give, over all outputs of weights [outputs, inputs]."""
         weights = np.asarray(weights, dtype=np.int64)
         low, high = self.activation.low, self.activation.high
         highest = np.where(weights > 0, weights * high, weights * low).sum(axis=1)
         lowest = np.where(weights > 0, weights * low, weights * high).sum(axis=1)
         offsets = self.offsets(weights)
+        # The division is exact: with bipolar activations all sums of an output have the parity of its offset.
         return int(((lowest - offsets) // self.multiplier).min()), int(((highest - offsets) // self.multiplier).max())
 
     def raw_sums(self, activations: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -108,9 +109,13 @@ class LaneArithmetic:
         return (sums - self.offsets(weights)) // self.multiplier
 
     def tree_levels(self, simd: int) -> int:
-        """Return the register stages from the factors to the sum of one beat's lanes: lanes, then planes are added."""
+        """Return the register stages from the factors to the sum of one beat's lanes.
+
+        The levels in which `simd` lanes are added come first, those in which planes are joined follow.
+        """
+        # A single lane passes one register as well.
         return max(1, (simd - 1).bit_length()) + (self.planes - 1).bit_length()
 
     def dsp_levels(self, simd: int) -> int:
-        """Return the register stages from the factors to the sum of one beat's lanes, products in DSP blocks."""
+        """Return the register stages from the factors to the sum of `simd` lanes, with products in DSP blocks."""
         return DSP_LEVELS + (simd - 1).bit_length()

@@ -1,7 +1,7 @@
-"""Channelwise engine: reduces the pixels of a window in each channel by itself.
+"""Channelwise engine: reduces the pixels of a window to one, in each channel by itself.
 
-A depthwise convolution, a sum (average pooling before its division) or a maximum: one engine with a ring of running
-results, one for each channel.
+It runs depthwise convolutions, sums (average pooling without its division) and maxima, with a running result for each
+channel of a pixel.
 """
 
 from __future__ import annotations
@@ -32,16 +32,20 @@ class ChannelwiseConfig(EngineConfig):
     op: 'sum', 'dot' (with weights) or 'max'.
     activation: element type of the input.
     windows: windows of one frame.
-    row_lanes: taps in one beat, outermost in it; divides `taps`.
+    row_lanes: taps in one beat, one after the other with `lanes` channels each; divides `taps`.
     weights: int64 [channels, taps] of 'dot', taps in stream order (`WindowConfig.tap_order`).
     weight: type of the weights.
     requantizer: applied to the results; None: raw sums, or maxima, leave.
     logic_weights: weights are constants in logic; else in block RAM.
-    dsp: products are made in DSP blocks, where `arithmetic.can_use_dsp`.
+    dsp: products are made in DSP blocks, which needs `arithmetic.can_use_dsp`.
 
     Timing: one beat a cycle; a result leaves `latency` cycles after the last tap of its channel.
     Range: sums have exactly the bits that the actual weights and the range of the activations need; they are added
     modulo that width, so partial sums need no more.
+
+    Raises
+    ------
+    MappingError: parameters do not go together.
     """
 
     taps: int
@@ -80,7 +84,7 @@ class ChannelwiseConfig(EngineConfig):
 
     @property
     def steps(self) -> int:
-        """Beats that one result takes."""
+        """Beats from which one result is made."""
         return self.taps // self.row_lanes
 
     @property
@@ -100,19 +104,20 @@ class ChannelwiseConfig(EngineConfig):
 
     @property
     def arithmetic(self) -> LaneArithmetic:
-        """The lane arithmetic of 'dot' and 'sum': raw sums and what they mean; a sum has weights that are all one."""
+        """The lane arithmetic of 'dot' and 'sum': what raw sums mean. A sum counts as a dot product with ones."""
         if self.op == "dot" and self.weight is not None:
             return LaneArithmetic(self.activation, self.weight)
+        # With these types of a weight that is always +1, a raw sum counts bits, or is the sum itself.
         return LaneArithmetic(self.activation, BIPOLAR if self.activation.bipolar else IntType(1, 1))
 
     @property
     def factors(self) -> np.ndarray:
-        """Weights int64 [channels, taps], of a sum all one."""
+        """Weights int64 [channels, taps]; for a sum all are one."""
         return np.ones((self.channels, self.taps), dtype=np.int64) if self.weights is None else self.weights
 
     @property
     def multiplier(self) -> int:
-        """The factor from a raw result to the true one."""
+        """By what a raw result is multiplied to get the true one, without its offset."""
         return 1 if self.op == "max" else self.arithmetic.multiplier
 
     @property
@@ -134,24 +139,24 @@ class ChannelwiseConfig(EngineConfig):
 
     @property
     def ring_in_memory(self) -> bool:
-        """Whether the running results are in block RAM: where registers would cost more than its share of the device.
+        """Whether the running results are in block RAM, which they are where registers would cost more.
 
-        A block RAM column of 16 bits is worth about 128 registers. Fewer than 4 results are overtaken by the memory's
-        latency.
+        A block RAM of 16 bits a word is about as large a share of a small iCE40 as 128 registers. With fewer than 4
+        chunks a result would be needed again before the memory has it.
         """
         bits = self.lanes * self.raw.bits
         return self.steps > 1 and self.chunks >= 4 and self.chunks * min(bits, 16) > 128
 
     @property
     def tree_levels(self) -> int:
-        """Register stages from the elements of a beat to their sum or maximum."""
+        """Register stages from the elements of a beat, and their weights, to their sum or maximum."""
         if self.op != "dot":
             return max(1, (self.row_lanes - 1).bit_length())
         return self.arithmetic.dsp_levels(self.row_lanes) if self.dsp else self.arithmetic.tree_levels(self.row_lanes)
 
     @property
     def raw_latency(self) -> int:
-        """Moves from the last tap to the raw result: operands of 'dot', tree, ring."""
+        """Moves from the last tap to the raw result: one for the operands of 'dot', the tree, one for the ring."""
         return (self.op == "dot") + self.tree_levels + (self.steps > 1)
 
     @property
@@ -166,17 +171,17 @@ class ChannelwiseConfig(EngineConfig):
 
     @property
     def bursts(self) -> tuple[int, int]:
-        """The results of a window leave behind its last tap, those of all chunks at once."""
+        """(results in a row, how often in a frame): those of all chunks leave together, behind a window's last tap."""
         return (self.chunks, self.windows) if self.steps > 1 else super().bursts
 
     @property
     def requantizing(self) -> Requantizer | None:
-        """What makes codes of its sums."""
+        """The requantizer of its results."""
         return self.requantizer
 
     @property
     def product_array(self) -> ProductArray:
-        """A cell for each channel of a beat."""
+        """The part that multiplies: a cell for each channel of a beat."""
         return ProductArray(self.lanes, self.row_lanes, self.weight_bits)
 
     def golden(self, *beats: np.ndarray) -> np.ndarray:
@@ -184,6 +189,7 @@ class ChannelwiseConfig(EngineConfig):
 
         They are codes; without a requantizer maxima or raw sums.
         """
+        # A beat has some taps of some channels: bring the taps together, row lanes innermost, and the channels.
         shape = (self.windows, self.steps, self.chunks, self.row_lanes, self.lanes)
         shaped = np.asarray(beats[0], dtype=np.int64).reshape(shape).transpose(0, 1, 3, 2, 4)
         pixels = shaped.reshape(self.windows, self.taps, self.channels)
@@ -195,5 +201,5 @@ class ChannelwiseConfig(EngineConfig):
         return (raw if self.requantizer is None else self.requantizer.golden(raw)).reshape(-1, self.lanes)
 
     def model(self) -> PipelineModel:
-        """Return the cycle model."""
+        """Return the cycle model: of the beats of a window, those of the last taps give results."""
         return PipelineModel(self.latency, self.steps * self.chunks, (self.steps - 1) * self.chunks)

@@ -1,4 +1,4 @@
-"""What every engine says of itself: the one thing that mapping, hardware, reports and benches ask it."""
+"""What every engine tells about itself: all that mapping, hardware, reports and test benches ask of it."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class ProductArray:
 
 
 class EngineConfig(ABC):
-    """The parameters of one engine: a frozen dataclass that validates itself.
+    """Base of the parameters of one engine: a frozen dataclass that validates itself.
 
-    Each says what a frame is (beats that come in and leave), when they pass (`model`), and what they mean (`golden`).
-    The rest has an answer here that fits most engines. What leaves, element type and lanes, stands beside the
-    parameters, in `nnhw.accelerator.Stage.output`.
+    Each says how many beats of a frame come in and leave, in which cycles they pass (`model`), and what is computed
+    (`golden`). All else has a default here that fits most engines. The type and the lanes of the output are not part of
+    the parameters: see `nnhw.accelerator.Stage.output`.
     """
 
     @property
@@ -58,7 +58,7 @@ class EngineConfig(ABC):
 
     @abstractmethod
     def model(self) -> CycleModel | NetworkModel:
-        """Return the cycle model: in which cycle what is taken and given."""
+        """Return a new cycle model, which says in which cycle a beat is taken, and one is given."""
 
     @property
     def kind(self) -> str:
@@ -67,12 +67,12 @@ class EngineConfig(ABC):
 
     @property
     def o_ports(self) -> int:
-        """Output streams; the same passes on each."""
+        """Number of output streams; the same beats leave on each."""
         return 1
 
     @property
     def late_inputs(self) -> tuple[int, ...]:
-        """Input ports that a later stage feeds, as a state of a loop: their valid and ready pass registers."""
+        """Input ports that a later stage feeds, such as a loop's next state: valid and ready are registers there."""
         return ()
 
     @property
@@ -82,29 +82,29 @@ class EngineConfig(ABC):
 
     @property
     def cycles(self) -> int:
-        """Cycles of a frame in which it takes or gives a beat, or has no port for either."""
+        """Cycles for which a frame occupies the engine, if no other engine makes it wait."""
         return max(self.most_i_beats, self.o_beats)
 
     @property
     def cycle_bound(self) -> int:
-        """Cycles that it surely needs no more than, for one frame alone."""
+        """An upper bound of the cycles for one frame by itself, if no other engine makes it wait."""
         i_beats = sum(self.i_beats) if isinstance(self.i_beats, tuple) else self.i_beats
-        # Where there is a pipeline, its latency is a parameter of some engines and a property of others.
+        # Only engines with a pipeline have a latency: some as a parameter, others as a property.
         return i_beats + self.o_beats + int(getattr(self, "latency", 0))
 
     @property
     def bursts(self) -> tuple[int, int]:
-        """How many results it has at once, one a cycle, and how often in a frame."""
+        """(results in a row, one a cycle; how often in a frame): the shape of the bursts in which results leave."""
         return 1, self.o_beats
 
     @property
     def requantizing(self) -> Requantizer | None:
-        """What makes codes of its sums; None: there are none, or they leave raw."""
+        """The requantizer that makes codes of its sums; None: it has no sums, or they leave raw."""
         return None
 
     @property
     def product_array(self) -> ProductArray | None:
-        """The part that multiplies; None: it has none, or one that a program uses in many ways."""
+        """The part that multiplies; None: there is none, or it is one that a program uses in many ways."""
         return None
 
     @property
@@ -114,20 +114,20 @@ class EngineConfig(ABC):
 
     @property
     def fifo(self) -> FifoConfig | None:
-        """Itself if it is a FIFO, whose depth and place the mapper chooses."""
+        """Itself if it is a FIFO, whose depth and memory the mapper chooses; else None."""
         return None
 
     @property
     def program(self) -> SharedConfig | None:
-        """Itself if it runs a program: then it has records, and is loaded."""
+        """Itself if it runs a program of records, which has to be loaded; else None."""
         return None
 
     def golden_elements(self, inputs: Sequence[np.ndarray], output: IntType) -> np.ndarray:
-        """Return the elements int64 [elements] that leave, in stream order.
+        """Return the elements of one frame that leave, int64 [elements], in stream order.
 
         Parameters
         ----------
-        inputs: of each input, the elements int64 [elements] of one frame, in stream order.
+        inputs: for each input the elements of the frame, int64 [elements], in stream order.
         output: type of the elements that leave.
         """
         counts = self.i_beats if isinstance(self.i_beats, tuple) else (self.i_beats,) * len(inputs)

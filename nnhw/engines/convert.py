@@ -19,9 +19,15 @@ class ConvertConfig(EngineConfig):
 
     Parameters
     ----------
-    i_lanes, o_lanes: elements a beat; one divides the other.
+    i_lanes, o_lanes: elements of a beat at the input and at the output; one divides the other.
     bits: bits of an element.
     beats: beats of one frame at the input.
+
+    Timing: see `nnhw.hdl.convert.Converter`.
+
+    Raises
+    ------
+    MappingError: the lanes do not divide each other, or a frame is no whole number of output beats.
     """
 
     i_lanes: int
@@ -56,7 +62,7 @@ class ConvertConfig(EngineConfig):
 
     @property
     def only_converts(self) -> bool:
-        """It does."""
+        """True."""
         return True
 
     def golden_elements(self, inputs: Sequence[np.ndarray], output: IntType) -> np.ndarray:
@@ -64,6 +70,7 @@ class ConvertConfig(EngineConfig):
         (elements,) = inputs
         if len(elements) == self.i_beats * self.i_lanes:
             return super().golden_elements(inputs, output)
+        # One wide number in each beat: it leaves in parts of `bits` bits, the lowest first.
         parts = elements[:, None] >> self.bits * np.arange(self.i_lanes)
         return (parts & ((1 << self.bits) - 1)).reshape(-1)
 

@@ -1,4 +1,4 @@
-"""How integer values become hardware bits: one definition for engines, drivers and test benches."""
+"""How integer values become bits in hardware: the one definition for engines, drivers and test benches."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ def decode(patterns: np.ndarray, dtype: IntType) -> np.ndarray:
     if dtype.bipolar:
         return 2 * patterns - 1
     if dtype.signed:
+        # Extends the sign: inverting the top bit and subtracting its weight keeps it 0, or makes it -1.
         sign = 1 << (dtype.bits - 1)
         return (patterns ^ sign) - sign
     return patterns
@@ -60,6 +61,7 @@ def pack_bytes(patterns: np.ndarray, bits: int) -> np.ndarray:
     """
     patterns = np.ascontiguousarray(patterns, dtype="<i8")
     count, lanes = patterns.shape
+    # Of a pattern wider than its 64-bit integer, the bits above are zeros.
     planes = np.zeros((count, lanes, bits), dtype=np.uint8)
     own = patterns.view(np.uint8).reshape(count, lanes, 8)
     planes[..., :64] = np.unpackbits(own, axis=-1, count=min(bits, 64), bitorder="little")
@@ -79,7 +81,8 @@ def unpack_words(words: list[int], lanes: int, bits: int) -> np.ndarray:
 
 
 def bits_for_range(low: int, high: int) -> tuple[int, bool]:
-    """Return (bits, signed) of the narrowest two's complement or unsigned number that holds low..high; at least one."""
+    """Return (bits, signed) of the narrowest number, unsigned or two's complement, for low..high; at least one bit."""
     if low >= 0:
         return max(1, high.bit_length()), False
+    # -2**k takes k bits beside the sign, as 2**k - 1 does: hence -low - 1.
     return max((-low - 1).bit_length(), max(high, 0).bit_length()) + 1, True

@@ -1,4 +1,4 @@
-"""FIFO: takes up the difference in delay between two branches of a network."""
+"""FIFO: holds beats, to balance the delays of two branches of a network, or to smooth bursts."""
 
 from __future__ import annotations
 
@@ -19,15 +19,20 @@ class FifoConfig(EngineConfig):
 
     Parameters
     ----------
-    depth: beats that it holds; 1 is a register, 2 a buffer that cuts every path, more a memory and a register.
+    depth: beats that it holds; 1 is a register, 2 a buffer without a combinational path between its sides, more a
+        memory with an output register.
     lanes: elements of one beat.
     bits: bits of an element.
     beats: beats of one frame.
     large: the memory is a large RAM.
 
     Timing: one beat a cycle; a beat leaves one cycle (depth 1, 2) or two cycles after it came in, at the earliest.
-    A large RAM has one port: a beat comes in where none is read, and after each that is read the port pauses, so that
-    beats come in and leave in every other cycle.
+    A large RAM has one port: a beat comes in when none is read, and after each read the port pauses for a cycle, so
+    that beats come in and leave in every other cycle.
+
+    Raises
+    ------
+    MappingError: the depth is too small, or more than a large RAM has.
     """
 
     depth: int
@@ -51,15 +56,15 @@ class FifoConfig(EngineConfig):
 
     @property
     def words(self) -> int:
-        """Words of its memory: the output register holds one beat more."""
+        """Words of its memory; the output register holds one more beat."""
         return self.depth - 1
 
     @property
     def in_block_ram(self) -> bool:
-        """Whether its memory is in block RAM.
+        """Whether its memory is in block RAM, which it is where registers would cost more.
 
-        A block RAM column of 16 bits is worth about 128 registers: one block RAM has as large a share of the small
-        iCE40 as they and their multiplexers.
+        A block RAM of 16 bits a word is about as large a share of a small iCE40 as 128 registers with their
+        multiplexers.
         """
         return not self.large and self.depth > 2 and self.words * min(self.width, 16) > 128
 
@@ -75,7 +80,7 @@ class FifoConfig(EngineConfig):
 
     @property
     def cycles(self) -> int:
-        """Cycles in which a frame passes, if nothing waits."""
+        """Cycles in which a frame passes, if no other engine makes it wait."""
         return 2 * self.beats if self.large else self.beats
 
     @property
@@ -95,18 +100,18 @@ class FifoConfig(EngineConfig):
 
 
 class FifoModel:
-    """Cycle model: a memory and an output register that is filled from it.
+    """Cycle model of a FIFO with a memory and an output register that is filled from it.
 
     Parameters
     ----------
-    depth: None for one without bounds, to see how deep it has to be.
+    depth: beats that it holds, 3 or more; None: any number, to find out how deep it has to be.
     large: the memory has one port.
 
     Members
     -------
-    high_water: the depth that would not have delayed anything so far.
-    was_full: whether it has ever been full, so that it may have delayed something.
-    unbounded: whether it has no bounds.
+    high_water: the least depth with which nothing would have been delayed so far.
+    was_full: whether a beat has ever found it full, so that it may have been delayed.
+    unbounded: whether it holds any number of beats.
     """
 
     def __init__(self, depth: int | None, large: bool = False) -> None:
@@ -127,8 +132,10 @@ class FifoModel:
         """Write a word, read a word."""
         if self.large:
             return self._step_large(i_valid, o_ready)
+        # What is read follows from the level before: a word that comes in now can be read in the next cycle.
         level, before = self.level, self.o_valid
         write = i_valid and level < self.words
+        # The words before, the one that comes in, and the output register.
         if write:
             self.high_water = max(self.high_water, level + 2)
         elif i_valid:
@@ -141,7 +148,7 @@ class FifoModel:
         return write
 
     def _step_large(self, i_valid: bool, o_ready: bool) -> bool:
-        """Write a word or read one: the reader goes first, and pauses after each word and while nothing leaves."""
+        """Write a word or read one: the reader has the port, but pauses after each word, and while nothing leaves."""
         before = (self.o_valid, self.pause)
         write, move = i_valid and self.ready(o_ready), o_ready or not self.o_valid
         read = move and self.level > 0 and not self.pause

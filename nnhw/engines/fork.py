@@ -1,4 +1,4 @@
-"""Fork: one stream becomes several, each of which goes on at its own pace."""
+"""Fork: one stream becomes several with the same beats, each of which is taken at its own pace."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ class ForkConfig(EngineConfig):
     bits: bits of an element.
     beats: beats of one frame.
 
-    Timing: one beat a cycle, which leaves one cycle after it came in; the next one comes in when every output has
-    handed over its copy.
+    Timing: one beat a cycle, which leaves one cycle after it came in. The next one comes in when the last copy leaves.
     """
 
     outputs: int
@@ -61,7 +60,7 @@ class ForkModel:
         self.o_valids = [False] * config.outputs
 
     def ready(self, o_readies: Sequence[bool], i_valids: Sequence[bool]) -> list[bool]:
-        """Return whether the last copies leave in this cycle, if there are any."""
+        """Return [whether a beat is taken]: no copy is left, or the last ones leave in this cycle."""
         for pending, taken in zip(self.o_valids, o_readies, strict=True):
             if pending and not taken:
                 return [False]
@@ -69,6 +68,7 @@ class ForkModel:
 
     def step(self, i_valids: Sequence[bool], o_readies: Sequence[bool]) -> bool:
         """Hand over copies, take a beat when none is left."""
+        # A beat goes to all outputs at once, so it comes in only when no copy of the one before is left.
         pending = [valid and not ready for valid, ready in zip(self.o_valids, o_readies, strict=True)]
         after = [True] * len(pending) if i_valids[0] and not any(pending) else pending
         changed = after != self.o_valids or pending != self.o_valids

@@ -24,11 +24,15 @@ class SumConfig(EngineConfig):
     factors: an integer for each stream, not 0.
     lanes: elements of one beat.
     chunks: beats of one pixel.
-    pixels: of one frame.
-    requantizer: applied to the sums, one row of it for each channel of a pixel; None: raw sums leave.
+    pixels: pixels of one frame.
+    requantizer: applied to the sums, with constants of its own for each channel of a pixel; None: raw sums leave.
 
     Timing: one beat a cycle; a beat leaves `latency` cycles after all of its inputs are there.
     Range: sums have exactly the bits that factors and types need.
+
+    Raises
+    ------
+    MappingError: the factors are not as many as the streams, or one is 0.
     """
 
     inputs: tuple[IntType, ...]
@@ -62,6 +66,7 @@ class SumConfig(EngineConfig):
     @property
     def raw(self) -> IntType:
         """Type of a sum."""
+        # Sorted, because a negative factor exchanges the ends of a range.
         ends = [sorted((factor * i.low, factor * i.high)) for factor, i in zip(self.factors, self.inputs, strict=True)]
         return IntType(sum(low for low, _ in ends), sum(high for _, high in ends))
 
@@ -72,7 +77,7 @@ class SumConfig(EngineConfig):
 
     @property
     def terms(self) -> tuple[tuple[int, int, int], ...]:
-        """(input, shift, sign) of every term of the adder tree: one for each nonzero signed digit of a factor."""
+        """(input, shift, sign) of every term of the adder tree, sign * (input << shift): one for each signed digit."""
         return tuple(
             (index, shift, sign) for index, factor in enumerate(self.factors) for shift, sign in signed_digits(factor)
         )
@@ -89,7 +94,7 @@ class SumConfig(EngineConfig):
 
     @property
     def requantizing(self) -> Requantizer | None:
-        """What makes codes of its sums."""
+        """The requantizer of its sums."""
         return self.requantizer
 
     def golden(self, *beats: np.ndarray) -> np.ndarray:
@@ -104,7 +109,7 @@ class SumConfig(EngineConfig):
 
 
 def signed_digits(factor: int) -> list[tuple[int, int]]:
-    """Return (shift, sign) of the digits of an integer in canonical signed binary form: the fewest that there are."""
+    """Return (shift, sign) of the nonzero digits of an integer in canonical signed binary form, which has fewest."""
     digits, shift = [], 0
     while factor:
         if factor & 1:
@@ -169,7 +174,7 @@ class ConcatConfig(EngineConfig):
         return self.turns * sum(self.chunks)
 
     def golden(self, *beats: np.ndarray) -> np.ndarray:
-        """Return the output beats [o_beats, lanes] of the beats of all inputs."""
+        """Return the output beats [o_beats, lanes] of the beats [i_beats, lanes] of all inputs."""
         return np.concatenate([np.asarray(x).reshape(self.turns, -1) for x in beats], axis=1).reshape(-1, self.lanes)
 
     def model(self) -> ConcatModel:
@@ -181,6 +186,7 @@ class ConcatModel:
     """Cycle model: a register that is filled from the input whose turn it is."""
 
     def __init__(self, config: ConcatConfig) -> None:
+        # Which input each beat of a turn comes from.
         self.turns = [index for index, chunks in enumerate(config.chunks) for _ in range(chunks)]
         self.inputs = len(config.chunks)
         self.beat = 0
@@ -203,5 +209,5 @@ class ConcatModel:
         return before or taken
 
     def state(self) -> Hashable:
-        """Return its beat, and whether the register is full."""
+        """Return the beat of the turn, and whether the register is full."""
         return self.beat, self.o_valids[0]

@@ -1,4 +1,4 @@
-"""Large RAMs: one port, which reads or writes a word a cycle, and nothing in them at first.
+"""Large RAMs: they have one port, which reads or writes a word a cycle, and no content at first.
 
 Source: Lattice, iCE40 SPRAM usage guide (FPGA-TN-02022).
 """
@@ -8,10 +8,19 @@ from __future__ import annotations
 from nnhw.errors import MappingError
 
 LARGE_WORDS, LARGE_BITS = 16384, 16
-"""Words of a large RAM and their width; the words of several side by side are wider."""
+"""Words of one large RAM, and bits of a word; several side by side make wider words."""
 
 
 def check_large(what: str, words: int) -> None:
-    """Raise MappingError where more words are wanted than a large RAM has."""
+    """Check that a memory has no more words than a large RAM.
+
+    Parameters
+    ----------
+    what: what the memory is for, as the error's message calls it.
+
+    Raises
+    ------
+    MappingError: it has more.
+    """
     if words > LARGE_WORDS:
         raise MappingError(f"{what} in large RAM needs at most {LARGE_WORDS} words, given {words}")

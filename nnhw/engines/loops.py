@@ -1,4 +1,4 @@
-"""A nest of counted loops that walks an address: the sequencer of every engine that reads a memory."""
+"""A nest of counted loops that makes a sequence of addresses, for engines that read a memory in a fixed order."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class LoopNest:
     Parameters
     ----------
     counts: iterations of each loop, each at least 1.
-    strides: address change of one iteration of each loop, all inner loops at their start.
-    address_bits: addresses are taken modulo 2**address_bits (a circular memory).
-    outer_advance: address change from one whole walk to the next (0: the same walk again).
+    strides: how far the address goes, in words, from one iteration of each loop to the next.
+    address_bits: addresses are modulo 2**address_bits (a circular memory).
+    outer_advance: how far the address goes from the start of one whole walk to that of the next; 0: the same walk.
     """
 
     counts: tuple[int, ...]
@@ -31,10 +31,11 @@ class LoopNest:
         return product
 
     def jumps(self) -> tuple[int, ...]:
-        """Return the address change when loop k advances and all loops inside it restart, modulo the memory.
+        """Return how far the address goes when loop k advances and all loops inside it restart, modulo the memory.
 
-        One entry per loop, and a last one for the wrap of the outermost loop.
+        One entry for each loop, and a last one for the step from one whole walk to the next.
         """
+        # How far all loops inside have gone when they are in their last iteration: their restart takes that back.
         back = 0
         jumps = []
         for count, stride in zip(self.counts, self.strides, strict=True):
@@ -44,7 +45,7 @@ class LoopNest:
         return tuple(jumps)
 
     def addresses(self, start: int = 0) -> list[int]:
-        """Return every address of one walk, in order: the golden output of the hardware."""
+        """Return every address of one walk from `start` on, in order: the golden output of the hardware."""
         offsets = [start]
         for count, stride in zip(reversed(self.counts), reversed(self.strides), strict=True):
             offsets = [offset + index * stride for offset in offsets for index in range(count)]

@@ -1,7 +1,7 @@
 """Systolic matrix engine: `pe` cells of `simd` lanes, weights stationary in memory, sums drained in order.
 
-Activations enter at the last group of cells and hop from group to group toward the first one; sums leave
-through a shift register behind the first cells, `drain` at a time, into the requantizer.
+Activations enter at the last group of cells and hop from group to group towards the first one. Each cell has its
+finished sum in a drain register; these form a shift register, from whose first cells `drain` sums leave at a time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nnhw.ir.types import IntType
 __all__ = ["LOGIC_ROM_WORDS", "MatmulConfig", "Thresholds"]
 
 LOGIC_ROM_WORDS = 64
-"""Words of a ROM in logic that are read in one cycle: on iCE40, three LUTs follow one another."""
+"""Most words of a ROM in logic that are read in one cycle: on the iCE40 that takes three LUTs in a row."""
 
 
 @dataclass(frozen=True)
@@ -31,27 +31,31 @@ class MatmulConfig(EngineConfig):
 
     Parameters
     ----------
-    pe: cells, each computing one output at a time; divides the outputs.
-    simd: lanes of a cell; divides the inputs.
-    hop: cells that share one activation register; divides `pe`.
-    drain: sums that leave in one cycle; divides `pe` and `hop` is a multiple of it.
+    pe: cells, each of which computes one output at a time; divides the outputs.
+    simd: lanes of a cell: products in a cycle; divides the inputs.
+    hop: cells of a group, which share one activation register; divides `pe`.
+    drain: sums that leave in one cycle; divides `hop`.
     weights: int64 [outputs, inputs], inputs in the order in which they stream in.
     activation, weight: types of the factors.
     thresholds: the requantizer of the sums, of any kind; None: raw sums leave.
     vectors: input vectors of one frame (output pixels).
     logic_pe: cells, the last ones, whose weights are constants in logic; the others' are in block RAM.
-    tail_words: words of each memory of weights in block RAM, the last ones, that are constants in logic all the same:
-        so the others fill whole block RAMs.
     logic_thresholds: steps of `Thresholds` are constants in logic; else in block RAM.
-    registered: weights from block RAM wait in a register, where the RAM, or a multiplexer behind it, takes most of a
-        cycle.
-    dsp_pe: cells, the last ones, whose products are made in DSP blocks; the others' are in logic.
-    paired: two such cells of one lane share a DSP block of the iCE40.
+    dsp_pe: cells, the last ones, whose products are made in DSP blocks; the others' are made in logic.
+    tail_words: the last words of each group's weights in block RAM that are constants in logic instead, so that the
+        others fill whole block RAMs.
+    registered: a register follows the weights from block RAM, for where the RAM, or a multiplexer behind it, takes most
+        of a cycle.
+    paired: two cells with DSP blocks, of one lane each, share a block, as the iCE40 can.
 
-    Timing: one beat a cycle; `steps * folds` cycles a vector; the first code leaves `latency` cycles after
+    Timing: one beat a cycle; a vector takes `steps * folds` cycles; the first code leaves `latency` cycles after
     the last beat of its fold.
     Range: sums have exactly the bits that the actual weights and the range of the activations need;
     they are added modulo that width, so partial sums need no more.
+
+    Raises
+    ------
+    MappingError: parameters do not go together.
     """
 
     pe: int
@@ -82,6 +86,8 @@ class MatmulConfig(EngineConfig):
             )
             if value < 1 or total % value
         ]
+        # Otherwise the last group, which sees a beat `groups - 1` moves before the first one does, would load its sum
+        # of the next fold into the drain before that of this fold has moved on.
         if not problems and self.groups - 1 + self.pe // self.drain > self.steps:
             problems.append(
                 f"draining takes {self.groups - 1} + {self.pe // self.drain} cycles but a fold has only {self.steps}; "
@@ -107,12 +113,12 @@ class MatmulConfig(EngineConfig):
 
     @property
     def steps(self) -> int:
-        """Beats that one output takes (synapse folds)."""
+        """Beats from which one output of each cell is made (synapse folds)."""
         return int(self.weights.shape[1]) // self.simd
 
     @property
     def folds(self) -> int:
-        """How often the vector is read (neuron folds)."""
+        """How often each vector is read (neuron folds): each time every cell computes one output."""
         return self.outputs // self.pe
 
     @property
@@ -122,16 +128,18 @@ class MatmulConfig(EngineConfig):
 
     @property
     def pairs(self) -> tuple[int, ...]:
-        """First cells of the pairs that share a DSP block: neighbours of one group."""
+        """First cells of the pairs that share a DSP block: cell and next cell are in one group, and both use DSP."""
         if not self.paired or self.simd > 1:
             return ()
+        # Cells with DSP blocks are the last ones. In the group where they begin, pairs begin there, too; a last cell of
+        # a group that has no neighbour left stays alone.
         first = self.pe - self.dsp_pe
         groups = (range(start, start + self.hop) for start in range(0, self.pe, self.hop))
         return tuple(cell for group in groups for cell in group[max(0, first - group[0]) : -1][::2])
 
     @property
     def drains(self) -> int:
-        """Cycles in which the sums of one fold leave."""
+        """Cycles in which the sums of one fold leave: `pe / drain`."""
         return self.pe // self.drain
 
     @property
@@ -163,12 +171,12 @@ class MatmulConfig(EngineConfig):
 
     @property
     def split_logic(self) -> bool:
-        """Whether weights in logic are too many to be read in one cycle."""
+        """Whether a memory of weights in logic has too many words to be read in one cycle; then it takes two."""
         return self.logic_pe > 0 and self.folds * self.steps > LOGIC_ROM_WORDS
 
     @property
     def late(self) -> int:
-        """Cycles by which the weights come later than those of a plain memory: where some take two cycles to read."""
+        """1 if some weights take two cycles to read, so that everything waits a cycle for them; else 0."""
         return int(self.split_logic or self.tail_words > 0 or self.registered)
 
     @property
@@ -193,26 +201,27 @@ class MatmulConfig(EngineConfig):
 
     @property
     def bursts(self) -> tuple[int, int]:
-        """The sums of all cells leave one behind the other at the end of each fold."""
+        """(results in a row, how often in a frame): the sums of all cells leave together at the end of each fold."""
         return self.drains, self.vectors * self.folds
 
     @property
     def requantizing(self) -> Requantizer | None:
-        """What makes codes of its sums."""
+        """The requantizer of its sums."""
         return self.thresholds
 
     @property
     def product_array(self) -> ProductArray:
-        """All of it."""
+        """The part that multiplies: all of its cells."""
         return ProductArray(self.pe, self.simd, self.weight_bits)
 
     def golden(self, *beats: np.ndarray) -> np.ndarray:
         """Return the output beats int64 [o_beats, drain] of the input beats [i_beats, simd] (values).
 
-        Each fold of the outputs reads a vector of its own: the same one, unless channels are in groups.
+        In the stream, each fold has its vector: the same one again, unless the layer's channels are in groups.
         """
         read = np.asarray(beats[0]).reshape(self.vectors, self.folds, -1)
         results = [self.results(read[:, fold]) for fold in range(self.folds)]
+        # Of what the whole matrix makes of a fold's vectors, only the outputs of that fold are computed.
         parts = [result[:, fold * self.pe : (fold + 1) * self.pe] for fold, result in enumerate(results)]
         return np.concatenate(parts, axis=1).reshape(-1, self.drain)
 

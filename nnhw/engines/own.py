@@ -1,4 +1,4 @@
-"""Engines from outside of nnhw: an operator with its meaning, and the engine that runs it in a stream of its own."""
+"""Engines from outside of nnhw: users register an operator with its meaning, and the engine that runs it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Port:
     Parameters
     ----------
     element: type of its elements.
-    shape: [channels, height, width], [channels, length] or [elements]. It streams pixel by pixel, row by row, with the
-        channels of a pixel behind one another.
+    shape: (channels, height, width), (channels, length) or (elements,). It streams row by row, pixel by pixel, and the
+        channels of a pixel follow one another.
     """
 
     element: IntType
@@ -33,16 +33,20 @@ class Port:
 
     @property
     def elements(self) -> int:
-        """Of a frame."""
+        """Number of elements of a frame."""
         return int(np.prod(self.shape))
 
 
 @dataclass(frozen=True)
 class OwnEngine(EngineConfig):
-    """Parameters of an engine that was registered: a frozen dataclass of numbers, `IntType`s, arrays and tuples.
+    """Base of the parameters of a registered engine: a frozen dataclass of numbers, `IntType`s, arrays and tuples.
 
-    It reads one stream for each value that its operator reads, and makes one. A beat has `i_lanes` elements at each
-    input and `lanes` at the output, each in its two's complement or, if bipolar, as one bit, 1 for +1.
+    The engine reads one stream for each value that its operator reads, and makes one. A beat has `i_lanes` elements at
+    each input and `lanes` at the output: unsigned or two's complement numbers, or one bit if bipolar, 1 for +1.
+
+    Raises
+    ------
+    InputError: a subclass has a field with the name of a property of all engines; raised when the class is defined.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -59,9 +63,17 @@ class OwnEngine(EngineConfig):
     @classmethod
     @abstractmethod
     def plan(cls, op: Any, inputs: Sequence[Port], output: Port, lanes: int) -> OwnEngine:
-        """Return the engine of an operator that has `lanes` elements at its output in a beat.
+        """Return the engine for an operator of the graph.
 
-        nnhw tries every divisor of the channels. Raises: ValueError for lanes that it cannot have.
+        Parameters
+        ----------
+        op: the operator, with its attributes.
+        inputs, output: the values that it reads and makes.
+        lanes: elements of an output beat; nnhw tries every divisor of the channels.
+
+        Raises
+        ------
+        ValueError: the engine cannot have so many lanes; nnhw then leaves them out.
         """
 
     @property
@@ -71,7 +83,7 @@ class OwnEngine(EngineConfig):
 
     @property
     def i_lanes(self) -> int:
-        """Elements of an input beat; as many as leave, unless it says otherwise."""
+        """Elements of an input beat; as many as of an output beat, unless a subclass says otherwise."""
         return self.lanes
 
     @property
@@ -90,53 +102,55 @@ class OwnEngine(EngineConfig):
 
     @abstractmethod
     def model(self) -> CycleModel | NetworkModel:
-        """Return the cycle model: in which cycle what is taken and given. `pipeline` has that of a pipeline."""
+        """Return a new cycle model, which says in which cycle a beat is taken, and one is given; see `pipeline`."""
 
     @abstractmethod
     def hardware(self) -> Any:
-        """Return the Amaranth component: streams `i`, or `i0`, `i1`, .. of several inputs, and `o`."""
+        """Return the Amaranth component, with streams `i` (or `i0`, `i1`, .. if it has several inputs) and `o`."""
 
     @abstractmethod
     def cost(self, wide_luts: bool) -> Mapping[str, float]:
-        """Return what it takes, about: `lc` logic cells, `ebr` block RAMs, `dsp` DSP blocks, `ff` flip-flops.
+        """Return an estimate of its size: `lc` logic cells, `ebr` block RAMs, `dsp` DSP blocks, `ff` flip-flops.
 
         Parameters
         ----------
-        wide_luts: LUTs join to wider ones, and flip-flops lie beside them, as on the ECP5; else as on the iCE40.
+        wide_luts: the family joins LUTs to wider ones and has flip-flops apart from them (ECP5); else each logic cell
+            is a LUT4 with a flip-flop (iCE40).
         """
 
 
 def pipeline(inputs: int, latency: int) -> JoinedPipelineModel:
-    """Return the cycle model of a pipeline: one beat of every input in a cycle, a result `latency` cycles later.
+    """Return the cycle model of a pipeline: a beat of every input in a cycle, a result `latency` cycles later.
 
-    `nnhw.hdl.own.Pipeline` is the hardware that does so.
+    It is that of the hardware `nnhw.hdl.own.Pipeline`.
 
     Parameters
     ----------
-    latency: register stages, and one for the buffer at the output.
+    inputs: how many.
+    latency: register stages of the pipeline, and one more for the buffer at the output.
     """
     return JoinedPipelineModel(inputs, latency)
 
 
 ENGINES: dict[type[Op], type[OwnEngine]] = {}
-"""Registered engines, by operator."""
+"""The class of the registered engine of each operator."""
 _BUILT_IN = frozenset(OPS)
 
 
 def register(operator: type[Op], engine: type[OwnEngine]) -> None:
-    """Let nnhw know an operator and the engine that runs it.
+    """Make an operator and the engine that runs it known to nnhw.
 
-    The same two again, as after a module was loaded anew, take the place of those before.
+    If the file that defines them is read again, the new classes replace those that were registered from it before.
 
     Parameters
     ----------
-    operator: subclass of `nnhw.ir.Op`, a frozen dataclass, whose `name` no operator of nnhw has. Its `evaluate` is its
-        meaning, on integers.
+    operator: subclass of `nnhw.ir.Op`, a frozen dataclass, with a `name` that no operator of nnhw has. Its `evaluate`
+        is its meaning, on integers.
     engine: subclass of `OwnEngine`, a frozen dataclass.
 
     Raises
     ------
-    InputError: one of them is something else, or has a name that is taken.
+    InputError: one of them is no such class, or its name is taken.
     """
     for kind, base in ((operator, Op), (engine, OwnEngine)):
         if not (isinstance(kind, type) and issubclass(kind, base) and kind is not base):
@@ -151,11 +165,13 @@ def register(operator: type[Op], engine: type[OwnEngine]) -> None:
     known = OPS.get(name)
     if known is not None and _home(known) != _home(operator):
         raise InputError(f"'{known.__qualname__}' of {_home(known)[0]} is registered as '{name}'; take another `name`")
+    # Files of builds have engines by the names of their classes, so these must be different.
     other = next(
         (key for key, value in ENGINES.items() if value.__name__ == engine.__name__ and key is not known), None
     )
     if other is not None:
         raise InputError(f"an engine '{engine.__name__}' is registered, of operator '{other.name}'; rename one of them")
+    # The same file was read before: the new classes replace those of then.
     if known is not None:
         ENGINES.pop(known, None)
     engine.__annotations__ = _resolved(engine)
@@ -164,13 +180,16 @@ def register(operator: type[Op], engine: type[OwnEngine]) -> None:
 
 
 def _home(operator: type[Op]) -> tuple[str, str]:
-    """Return the file and the name of a class: the same where a file is read a second time, as another module."""
+    """Return (file, name) of a class, which are the same if the file is read a second time as another module."""
     code = getattr(operator.evaluate, "__code__", None)
     return getattr(code, "co_filename", operator.__module__), operator.__qualname__
 
 
 def _resolved(engine: type[OwnEngine]) -> dict[str, Any]:
-    """Return the annotations of a class as types: its module, where they are words, may be gone when it is needed."""
+    """Return the annotations of a class as types instead of strings.
+
+    They are needed when builds are read back; the user's module, in which the strings mean something, may then be gone.
+    """
     try:
         hints = get_type_hints(engine)
     except NameError as error:
@@ -179,5 +198,5 @@ def _resolved(engine: type[OwnEngine]) -> dict[str, Any]:
 
 
 def engine_types() -> dict[str, type]:
-    """Return the registered engines by the names that files have of them."""
+    """Return the classes of registered engines by the names under which files of builds have them."""
     return {engine.__name__: engine for engine in ENGINES.values()}

@@ -1,4 +1,4 @@
-"""Packing: elements that come in whole bytes leave bit by bit, in as few bytes as there can be."""
+"""Packing: elements that come in whole bytes leave as a string of bits, in as few bytes as possible."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ BYTE_BITS = 8
 
 @dataclass(frozen=True)
 class PackConfig:
-    """The bits of a frame's elements follow one another in bytes; the last byte is filled up with zeros.
+    """Parameters of packing: the bits of a frame's elements follow one another; zeros fill up the last byte.
 
     Parameters
     ----------
-    bits: of an element. It comes in as few whole bytes as hold it, the lowest first.
-    elements: of one frame.
+    bits: bits of an element, which comes in as few whole bytes as hold it, the lowest first.
+    elements: elements of one frame.
 
-    Timing: a byte a cycle comes in; one leaves one cycle after its last bit came in. The end of a frame may take one
-    cycle more.
+    Timing: a byte comes in each cycle; one leaves one cycle after its last bit came in. The end of a frame may take one
+    cycle more, where its last input byte completes two output bytes.
     """
 
     bits: int
@@ -33,25 +33,25 @@ class PackConfig:
 
     @property
     def top_bits(self) -> int:
-        """Bits of an element in the last of these."""
+        """Bits of an element in the last of its bytes."""
         return self.bits - BYTE_BITS * (self.element_bytes - 1)
 
     @property
     def i_beats(self) -> int:
-        """Bytes that come in for one frame."""
+        """Input bytes of one frame."""
         return self.elements * self.element_bytes
 
     @property
     def o_beats(self) -> int:
-        """Bytes that leave."""
+        """Output bytes of one frame."""
         return math.ceil(self.elements * self.bits / BYTE_BITS)
 
     @property
     def pad_bits(self) -> int:
-        """Zeros at the end of a frame."""
+        """Zero bits that fill up the last byte of a frame."""
         return BYTE_BITS * self.o_beats - self.bits * self.elements
 
     def golden(self, beats: np.ndarray) -> np.ndarray:
-        """Return the bytes uint8 [o_beats] of the bytes of one frame, uint8 [i_beats]."""
+        """Return the output bytes uint8 [o_beats] of the input bytes of one frame, uint8 [i_beats]."""
         bits = np.unpackbits(np.asarray(beats, dtype=np.uint8), bitorder="little").reshape(self.elements, -1)
         return np.packbits(bits[:, : self.bits].reshape(-1), bitorder="little")

@@ -19,16 +19,20 @@ class PadConfig(EngineConfig):
 
     Parameters
     ----------
-    height, width: of the feature map that comes in.
+    height, width: pixels of the feature map that comes in.
     chunks: beats of one pixel.
     lanes: elements of one beat.
     bits: bits of an element that leaves.
-    before, after: (rows, columns) of border in front of the map and behind it.
+    before, after: (rows, columns) of border above and left of the map, and below and right of it.
     pattern: the bit pattern of a border element.
-    bipolar: what comes in is one bit, -1 or +1, and leaves as a number of two bits, so that the border may be 0.
+    bipolar: elements come in as one bit, -1 or +1, and leave as numbers of two bits, so that the border can be 0.
 
-    Timing: one beat a cycle, a beat leaves one cycle after it came in; the border of a frame waits for the frame's
-    first beat.
+    Timing: one beat a cycle, which leaves one cycle after it came in. The border in front of a frame is given only when
+    the frame's first beat waits.
+
+    Raises
+    ------
+    MappingError: parameters do not go together.
     """
 
     height: int
@@ -83,7 +87,7 @@ class PadConfig(EngineConfig):
         return np.pad(pixels, widths, constant_values=self.pattern).reshape(-1, self.lanes)
 
     def golden_elements(self, inputs: Sequence[np.ndarray], output: IntType) -> np.ndarray:
-        """Return the elements that leave, in stream order: what a border element means depends on their type."""
+        """Return the elements that leave, in stream order; the value of a border element follows from their type."""
         patterns = encode(inputs[0], BIPOLAR if self.bipolar else output).reshape(self.i_beats, -1)
         return decode(self.golden(patterns), output).reshape(-1)
 
@@ -93,7 +97,7 @@ class PadConfig(EngineConfig):
 
 
 class PadModel:
-    """Cycle model: each output beat is one of the input or of the border; the first one waits for the input."""
+    """Cycle model: each output beat is an input beat or border; the first one of a frame waits for the input."""
 
     def __init__(self, config: PadConfig) -> None:
         inside = np.zeros((config.o_height, config.o_width, config.chunks), dtype=bool)
@@ -108,10 +112,11 @@ class PadModel:
         return (o_ready or not self.o_valid) and self.inside[self.beat]
 
     def step(self, i_valid: bool, o_ready: bool) -> bool:
-        """Give the next beat, if there is one."""
+        """Pass one clock edge: give the next beat, if there is one."""
         before = self.o_valid
         if before and not o_ready:
             return False
+        # Border needs no input, but for the first beat of a frame, which waits until the frame is there.
         waits = self.beat == 0 or self.inside[self.beat]
         self.o_valid = i_valid or not waits
         if self.o_valid:
@@ -119,5 +124,5 @@ class PadModel:
         return before or self.o_valid
 
     def state(self) -> Hashable:
-        """Return its beat, and whether the register is full."""
+        """Return the beat of the frame that leaves next, and whether the register is full."""
         return self.beat, self.o_valid

@@ -32,12 +32,16 @@ class PairConfig(EngineConfig):
     left, right: element types of the two streams.
     lanes: elements of one beat.
     chunks: beats of one pixel.
-    pixels: of one frame.
-    requantizer: applied to the results, one row of it for each channel of a pixel; None: they leave as they are.
-    dsp: products are made in DSP blocks, where `can_use_dsp`.
+    pixels: pixels of one frame.
+    requantizer: applied to the results, with constants of its own for each channel of a pixel; None: they leave raw.
+    dsp: products are made in DSP blocks, which needs `can_use_dsp`.
 
     Timing: one beat a cycle; a beat leaves `latency` cycles after both of its inputs are there.
-    Range: results have exactly the bits that the types of the factors need.
+    Range: results have exactly the bits that the types of the operands need.
+
+    Raises
+    ------
+    MappingError: there is no such op, or a DSP block cannot make it.
     """
 
     op: str
@@ -85,12 +89,13 @@ class PairConfig(EngineConfig):
 
     @property
     def planes(self) -> int:
-        """Bit planes by which a product in logic is added: the bits of its narrower factor."""
+        """Rows from which a product in logic is added up: the bits of its narrower factor."""
         return min(number_bits(self.left), number_bits(self.right))
 
     @property
     def levels(self) -> int:
-        """Register stages from the elements to a result."""
+        """Register stages from the elements to a raw result."""
+        # The first stage adds the rows in pairs, so a single row takes one stage as well.
         if self.op != "product":
             return 1
         return DSP_LEVELS if self.dsp else max(1, (self.planes - 1).bit_length())
@@ -102,7 +107,7 @@ class PairConfig(EngineConfig):
 
     @property
     def requantizing(self) -> Requantizer | None:
-        """What makes codes of its results."""
+        """The requantizer of its results."""
         return self.requantizer
 
     def golden(self, *beats: np.ndarray) -> np.ndarray:
@@ -117,25 +122,26 @@ class PairConfig(EngineConfig):
 
 
 def pair_range(op: str, left: IntType, right: IntType) -> IntType:
-    """Return the range of the results of a pairwise engine."""
+    """Return the type of the raw results of a pairwise engine, for an op and the types of its operands."""
     if op == "product":
         return product_range(left, right)
     if left.bipolar and right.bipolar:
         return BIPOLAR
+    # Maximum and minimum rise with both operands, so the ends of their ranges give the ends of the result's.
     pick = OPERATIONS[op]
     return IntType(int(pick(left.low, right.low)), int(pick(left.high, right.high)))  # type: ignore[arg-type]
 
 
 def number_bits(element: IntType) -> int:
-    """Return the bits of an element as a number: a bipolar one has two."""
+    """Return the bits of an element as a number: two for a bipolar one, which is -1 or +1."""
     return element.bits + element.bipolar
 
 
 def can_use_dsp(left: IntType, right: IntType) -> bool:
-    """Return whether a DSP block makes the products of two types."""
+    """Return whether a DSP block can make products of two types."""
     return max(number_bits(left), number_bits(right)) <= WIDE_DSP_BITS
 
 
 def needs_whole_dsp(left: IntType, right: IntType) -> bool:
-    """Return whether a DSP block makes one product of two types at a time."""
+    """Return whether each product of two types takes a DSP block of its own."""
     return max(number_bits(left), number_bits(right)) > DSP_OPERAND_BITS

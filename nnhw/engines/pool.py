@@ -1,4 +1,4 @@
-"""Max pooling of pixels that arrive window by window: a ring of running maxima."""
+"""Max pooling of pixels that arrive window by window: a running maximum for each channel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nnhw.ir.types import IntType
 
 @dataclass(frozen=True)
 class PoolConfig(EngineConfig):
-    """Maximum over `taps` consecutive pixels of each channel.
+    """Parameters of max pooling: the maximum over `taps` consecutive pixels, in each channel.
 
     Parameters
     ----------
@@ -22,6 +22,8 @@ class PoolConfig(EngineConfig):
     lanes: channels of one beat.
     element: the type of the elements.
     windows: pooling windows of one frame.
+
+    Timing: one beat a cycle; the beats of the last tap leave, as maxima, one cycle after they came in.
     """
 
     taps: int
@@ -64,7 +66,7 @@ class PoolModel:
         return o_ready or not self.o_valid
 
     def step(self, i_valid: bool, o_ready: bool) -> bool:
-        """Take a beat."""
+        """Pass one clock edge: take a beat."""
         before = self.o_valid
         if before and not o_ready:
             return False
@@ -74,5 +76,5 @@ class PoolModel:
         return before or i_valid
 
     def state(self) -> Hashable:
-        """Return its beat, and whether the register is full."""
+        """Return the beat of the window that comes next, and whether the register is full."""
         return self.beat, self.o_valid

@@ -1,4 +1,4 @@
-"""Slices: a part of each turn of a stream, the rest dropped."""
+"""Slices: of each turn of a stream some consecutive beats leave; the others are dropped."""
 
 from __future__ import annotations
 
@@ -19,11 +19,15 @@ class SliceConfig(EngineConfig):
     ----------
     lanes: elements of one beat.
     bits: bits of an element.
-    turns: of one frame: a turn is a pixel where channels are sliced, a row where columns are, else the frame.
+    turns: turns of one frame: a turn is a pixel if channels are sliced, a row if columns are, else the whole frame.
     period: beats of a turn.
-    first, count: those that stay.
+    first, count: the beats first..first + count - 1 of each turn leave.
 
-    Timing: one beat a cycle, which leaves one cycle after it came in; one that is dropped waits for nothing.
+    Timing: one beat a cycle, which leaves one cycle after it came in; a beat to be dropped is taken at once.
+
+    Raises
+    ------
+    MappingError: these beats are not within a turn.
     """
 
     lanes: int
@@ -72,7 +76,8 @@ class SliceModel:
         return o_ready or not self.o_valid or not self.first <= self.beat < self.end
 
     def step(self, i_valid: bool, o_ready: bool) -> bool:
-        """Keep a beat or drop one."""
+        """Pass one clock edge: keep a beat or drop one."""
+        # A beat that is dropped changes the place in the turn, even while the register is full.
         before, taken = self.o_valid, i_valid and self.ready(o_ready)
         if o_ready or not before:
             self.o_valid = taken and self.first <= self.beat < self.end
@@ -81,5 +86,5 @@ class SliceModel:
         return taken or (before and o_ready)
 
     def state(self) -> Hashable:
-        """Return its beat, and whether the register is full."""
+        """Return the beat of the turn that comes next, and whether the register is full."""
         return self.beat, self.o_valid

@@ -1,4 +1,4 @@
-"""The state of a loop: what a step leaves to the next one, and what the first step of a sequence begins with."""
+"""The state of a recurrent layer: what a time step leaves to the next one, and what a sequence begins with."""
 
 from __future__ import annotations
 
@@ -13,27 +13,31 @@ from nnhw.errors import MappingError
 from nnhw.ir.types import IntType
 
 HEAD, NEXT = 0, 1
-"""The inputs: what says whether a step is the first one of its sequence, and the next state."""
+"""Numbers of the inputs: the heads, which tell whether a step is the first one of its sequence, and the next states."""
 
 
 @dataclass(frozen=True)
 class StateConfig(EngineConfig):
     """Parameters of the memory of a state.
 
-    A frame is one step. The state leaves in front of the step and comes back as the next one. The memory is full from
-    the reset on; in the first step of a sequence the same beats are read, and the start leaves in their place. So a
-    step takes the same cycles whether or not a sequence begins with it.
+    A frame is one time step: the state leaves at its beginning, and the next state comes back from the layers behind.
+    After a reset the memory counts as full. In the first step of a sequence a state is read as in any other, but the
+    start leaves in its place: so a step takes the same cycles whether or not it begins a sequence.
 
     Parameters
     ----------
-    start: int64 [elements], what a sequence begins with, in stream order.
-    element: type of the state.
+    start: int64 [elements], the state with which a sequence begins, in stream order.
+    element: type of the state's elements.
     lanes: elements of one beat.
-    sequences: that take turns: it holds a state of each, and gives them one after the other, a step of each.
+    sequences: how many sequences take turns: the memory holds a state of each, and steps of them come in this order.
 
     Timing: one beat a cycle; a beat of the next state leaves two cycles after it came in, at the earliest. A step
-    begins when its head is there, whose lowest bit is 1 in the first step of a sequence, and keeps it until the last
-    beat leaves.
+    begins when its head is there (one beat, whose lowest bit is 1 in the first step of a sequence); the head is taken
+    with the last beat of the state.
+
+    Raises
+    ------
+    MappingError: the start does not fit the lanes or the type, or there is no sequence.
     """
 
     start: np.ndarray
@@ -66,16 +70,17 @@ class StateConfig(EngineConfig):
 
     @property
     def late_inputs(self) -> tuple[int, ...]:
-        """The next state is of a later stage."""
+        """The input of the next state, which a later stage feeds."""
         return (NEXT,)
 
     @property
     def memory(self) -> FifoConfig:
-        """The FIFO that holds it: a part of the next state may come while the state still leaves."""
+        """The FIFO that holds the states, with room for one more: the next state may come while one still leaves."""
+        # One more than the beats that are to be in its memory: that is how depths of FIFOs count.
         return FifoConfig((self.sequences + 1) * self.chunks + 1, self.lanes, self.element.bits, self.chunks)
 
     def golden(self, *beats: np.ndarray) -> np.ndarray:
-        """Return the beats that leave, of the head and the beats of what the step before left."""
+        """Return the beats [o_beats, lanes] that leave, from the head and the state that the step before has left."""
         head, kept = (np.asarray(x) for x in beats)
         return self.start.reshape(-1, self.lanes) if int(head.flat[0]) & 1 else kept.reshape(-1, self.lanes)
 
@@ -85,9 +90,9 @@ class StateConfig(EngineConfig):
 
 
 class StateModel:
-    """Cycle model: a FIFO that has a state of each sequence at the reset, and is read while a head is there."""
+    """Cycle model: a FIFO with a state of each sequence after a reset, which is read while a head is there."""
 
-    late_inputs = (NEXT,)
+    late_inputs = (NEXT,)  # read by `nnhw.engines.timing.late_inputs`
 
     def __init__(self, config: StateConfig) -> None:
         self.chunks, self.words = config.chunks, config.memory.words
@@ -96,6 +101,7 @@ class StateModel:
         self.o_valids = [False]
 
     def _reads(self, head: bool, o_ready: bool) -> bool:
+        """Return whether a beat of the state is read in this cycle."""
         return head and self.level > 0 and (o_ready or not self.o_valids[0])
 
     def ready(self, o_readies: Sequence[bool], i_valids: Sequence[bool]) -> list[bool]:
@@ -104,7 +110,7 @@ class StateModel:
         return [last and self._reads(i_valids[HEAD], o_readies[0]), self.level < self.words]
 
     def step(self, i_valids: Sequence[bool], o_readies: Sequence[bool]) -> bool:
-        """Write a beat of the next state, read one of the state."""
+        """Pass one clock edge: write a beat of the next state, read one of the state."""
         before, read = self.o_valids[0], self._reads(i_valids[HEAD], o_readies[0])
         write = i_valids[NEXT] and self.level < self.words
         if o_readies[0] or not before:
@@ -114,5 +120,5 @@ class StateModel:
         return write or read or before != self.o_valids[0]
 
     def state(self) -> Hashable:
-        """Return its beat, its level, and whether a beat waits to leave."""
+        """Return the beat that is read next, the beats in the FIFO, and whether a beat waits to leave."""
         return self.beat, self.level, self.o_valids[0]

@@ -1,7 +1,7 @@
-"""Cycle models: the sequencing of each engine without its data, stepped cycle by cycle.
+"""Cycle models: the handshakes of each engine without its data, stepped cycle by cycle.
 
-A pipeline of these gives the latency and the interval of an accelerator exactly, because every
-model makes the same decisions in the same cycle as the hardware that is made from the same configuration.
+A network of these gives the latency and the interval of an accelerator exactly, because every model makes the same
+decisions in the same cycle as the hardware that is made from the same configuration.
 """
 
 from __future__ import annotations
@@ -33,23 +33,27 @@ class CycleModel(Protocol):
         """Pass one clock edge; return False only if nothing changed: no beat passed, and nothing is on its way."""
 
     def state(self) -> Hashable:
-        """Return all that decides what it does from this cycle on."""
+        """Return all on which its behaviour from this cycle on depends."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """What a pipeline does with frames that come back to back, from rest on, for ever.
+    """When the results of frames leave that come back to back, for ever, into a network at rest.
 
     Parameters
     ----------
-    latency_cycles: from the cycle in which the first beat of a frame is taken to the cycle in which its last
-        result is handed over, both counted, in a pipeline at rest.
-    interval_cycles: between the last results of two frames, on average in the long run, rounded up; `interval` has
-        no rounding.
-    lead: distances of the last results of the first frames, before they repeat.
-    period: the distances of the long run, again and again; none: each is `interval_cycles`.
-    joined: the period follows on the lead. Otherwise some frames lie between them: where engines in front of the
-        slowest one are a little faster, what is between them fills up slowly.
+    latency_cycles: from the cycle in which the first beat of the first frame is taken to the cycle in which its last
+        result is handed over, both counted.
+    interval_cycles: cycles between the last results of two frames, on average in the long run, rounded up; `interval`
+        is not rounded.
+    lead: cycles between the last results of the first frames, until these distances repeat.
+    period: the distances that then repeat for ever; empty: each is `interval_cycles`.
+    joined: the period follows directly on the lead. Otherwise an unknown number of frames is between them: where
+        engines in front of the slowest one are a little faster, the buffers between them fill up slowly.
+
+    Raises
+    ------
+    ValueError: interval and period do not agree.
     """
 
     latency_cycles: int
@@ -69,22 +73,24 @@ class Schedule:
 
     @property
     def frames(self) -> int | None:
-        """Frames up to the end of the first period: a run of as many shows the interval. None: it is not known."""
+        """Frames up to the end of the first period, so that a run of as many shows the interval; None: not known."""
         return 1 + len(self.lead) + max(1, len(self.period)) if self.joined else None
 
     def ends(self, frames: int) -> list[int]:
-        """Return the cycle of the last result of each of so many frames; in cycle 0 the first beat is taken.
+        """Return the cycle of the last result of each of `frames` frames; the first beat is taken in cycle 0.
 
-        Where the period does not follow on the lead, of those of the lead only.
+        If the period does not follow on the lead, only the frames of the lead are known and returned.
         """
         repeated = itertools.cycle(self.period or (self.interval_cycles,)) if self.joined else ()
         distances = itertools.islice(itertools.chain(self.lead, repeated), max(0, frames - 1))
         return list(itertools.accumulate(distances, initial=self.latency_cycles - 1))[:frames]
 
     def interval_in(self, ends: Sequence[int]) -> Fraction | None:
-        """Return the interval in the ends of frames that ran: the mean over the last whole period.
+        """Return the interval that a run shows, the mean over its last period; None if it has too few frames.
 
-        None where too few ran; see `frames`.
+        Parameters
+        ----------
+        ends: cycle of the last result of each frame of the run.
         """
         if self.frames is None or len(ends) < self.frames:
             return None
@@ -97,11 +103,13 @@ def schedule_of(run: NetworkRun, settled: NetworkRun | None = None) -> Schedule:
 
     Parameters
     ----------
-    settled: one that repeats itself, where the first one does not yet.
+    run: gives the latency and the lead.
+    settled: a second run that repeats itself, if the first one does not yet; it gives the period.
     """
     last = run if settled is None else settled
     period = _shortest(last.distances[len(last.distances) - last.period :])
     lead = run.distances[: len(run.distances) - run.period]
+    # States of the models repeat later than the distances may: begin the period as early as these allow.
     while settled is None and lead and lead[-1] == period[-1]:
         lead, period = lead[:-1], (period[-1], *period[:-1])
     interval = math.ceil(Fraction(sum(period), len(period)))
@@ -109,18 +117,18 @@ def schedule_of(run: NetworkRun, settled: NetworkRun | None = None) -> Schedule:
 
 
 def _shortest(period: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shortest part of a period that, repeated, gives all of it."""
+    """Return the shortest part of a period that gives all of it when it is repeated."""
     sizes = [size for size in range(1, len(period) + 1) if len(period) % size == 0]
     return next(period[:size] for size in sizes if period[:size] * (len(period) // size) == period)
 
 
 def as_number(cycles: Fraction) -> int | float:
-    """Return an average of cycles as JSON has it."""
+    """Return an average number of cycles as a JSON number: an integer if it is one."""
     return cycles.numerator if cycles.denominator == 1 else float(cycles)
 
 
 def estimated(run: NetworkRun) -> Schedule:
-    """Return what the schedule of a run seems to be that does not repeat itself yet."""
+    """Return an estimate of the schedule of a run that does not repeat itself yet, from its later half of frames."""
     interval = math.ceil(_pace(run.ends))
     return Schedule(run.latency, interval, run.distances, joined=False)
 
@@ -140,10 +148,11 @@ class NetworkModel(Protocol):
         """Pass one clock edge; return False only if nothing changed: no beat passed, and nothing is on its way."""
 
     def state(self) -> Hashable:
-        """Return all that decides what it does from this cycle on."""
+        """Return all on which its behaviour from this cycle on depends."""
 
 
 Source = int | tuple[int, int]
+"""Where an input of a model comes from: (index of a model, its output), or the index alone for output 0."""
 
 
 def run_pipeline(
@@ -161,6 +170,10 @@ def run_pipeline(
     Returns
     -------
     (cycle of the first input beat taken, cycle of the last output beat of each frame).
+
+    Raises
+    ------
+    StuckError: the pipeline is stuck.
     """
     sources = [(index - 1,) for index in range(len(models))]
     return run_network(models, sources, i_beats, o_beats, frames, limit_cycles)
@@ -179,14 +192,14 @@ def run_network(
 
     Parameters
     ----------
-    models: in topological order; the only output of the last one is the output of the network. Only inputs that a
-        model calls late (`late_inputs`) are fed by later models; their ready is a register.
+    models: in topological order; the only output of the last one is the output of the network. Only a model's
+        `late_inputs` may be fed by later models; their ready is a register.
     sources: for each model, where each of its inputs comes from: (model, its output), or the model alone for its
         output 0, or -1 for the input of the network. Each output feeds one input.
     i_beats, o_beats: beats of one frame at either end.
     frames: how many frames to run.
     limit_cycles: a bound on the cycles; passing it means that the network is stuck.
-    patient: the input pauses until nothing moves any more, before each beat.
+    patient: before each beat, the input pauses until nothing moves any more: then the fewest beats are on their way.
 
     Returns
     -------
@@ -211,6 +224,7 @@ def run_network(
         if network.step(offered):
             left -= 1
             first = cycle if first is None else first
+        # Nothing moves, and the next cycle would offer nothing new: it will stay so.
         still = network.is_still
         if still and not (patient and left and not offered):
             break
@@ -219,14 +233,14 @@ def run_network(
 
 @dataclass(frozen=True)
 class NetworkRun:
-    """What a network did from rest on.
+    """When the results of frames left a network that was at rest at first.
 
     Parameters
     ----------
     first: cycle in which the first beat was taken.
     ends: cycle of the last result of each frame.
-    period: the last so many frames come again and again; 0: none did yet.
-    model_ends: of each model, the cycle of its last result of each frame.
+    period: how many of the last frames would repeat for ever; 0: no repetition was seen.
+    model_ends: for each model, the cycles in which its own last result of each frame left.
     """
 
     first: int
@@ -246,20 +260,20 @@ class NetworkRun:
 
     @property
     def slowest(self) -> int:
-        """The first model that takes about as long for a frame as any: those in front of it are faster, if any is."""
+        """The first of the slowest models: all in front of it are faster, if there is any difference at all."""
         paces = [_pace(ends) for ends in self.model_ends]
         same = min(SAME_CYCLES, TURN_CYCLES / len(self.ends))
         return next(index for index, pace in enumerate(paces) if pace > max(paces) - same)
 
 
 SAME_CYCLES = 0.75
-"""Cycles of a frame that two models differ by, at most, and count as equally fast: distances may take turns."""
+"""Difference, in cycles per frame, up to which two models count as equally fast: distances of frames vary in turns."""
 TURN_CYCLES = 20
-"""Cycles by which turns of distances move the end of a frame, at most: in many frames paces are known to less."""
+"""Most cycles by which such variations move the end of a frame: over many frames, a pace is known more exactly."""
 
 
 def _pace(ends: Sequence[int]) -> float:
-    """Return the cycles of a frame in the later half of a run; 0 where it has none."""
+    """Return the mean cycles per frame in the later half of a run, from the ends of its frames; 0 if it has too few."""
     half = ends[len(ends) // 2 :]
     return (half[-1] - half[0]) / (len(half) - 1) if len(half) > 1 else 0.0
 
@@ -275,17 +289,17 @@ def run_until_periodic(
 ) -> NetworkRun:
     """Step a network at rest, with an input that never pauses and an output that never blocks, until it repeats itself.
 
-    What it does from a cycle on depends on nothing but the state of its models. So where that is the same at the ends
-    of two frames, everything between them comes again, for ever.
+    What it does from a cycle on depends only on the states of its models. So if these are the same at the ends of two
+    frames, everything between them repeats for ever.
 
     Parameters
     ----------
     models, sources: see `run_network`.
-    o_beats: beats of one frame at each output of each model.
+    o_beats: for each model, the beats of one frame at each of its outputs.
     frame_cycles: a bound on the cycles of a frame; passing it means that the network is stuck.
-    most: stop behind so many frames and so many cycles.
-    held: this model gives nothing until everything in front of it is full.
-    latency: stop behind the first frame if it takes more cycles.
+    most: (frames, cycles): stop without a repetition once both are reached.
+    held: index of a model that gives nothing at first, until everything in front of it is full; None: there is none.
+    latency: stop after the first frame if it takes more cycles than this.
 
     Raises
     ------
@@ -295,9 +309,11 @@ def run_until_periodic(
     if held is not None:
         models[held] = _Held(models[held])
     network = _Network(models, sources, o_beats)
+    # As at the first frame of a device: an engine may do something before it takes a beat, such as fetch its program.
     network.rest(frame_cycles)
     if held is not None:
         network.fill(held, MOST_FILLED * frame_cycles)
+    # The number of frames that had ended when the network was in this state at the end of a frame.
     seen: dict[Hashable, int] = {}
     first, quiet, ends = -1, 0, network.frame_ends[-1]
     while quiet <= frame_cycles and not (quiet and network.is_still):
@@ -315,7 +331,7 @@ def run_until_periodic(
 
 
 MOST_FILLED = 100
-"""Bounds of a frame in which everything in front of a model is full."""
+"""Frames, in cycles of the bound for one, within which everything in front of a held model must be full."""
 
 
 class _Held:
@@ -331,12 +347,12 @@ class _Held:
             self.o_valid = False
 
     def release(self) -> None:
-        """Let go what it holds."""
+        """Show its outputs from now on."""
         self._held = False
         self._show()
 
     def ready(self, o_ready: Any, *i_valids: Any) -> Any:
-        """Return what the model says to its inputs."""
+        """Return what the model answers at its inputs."""
         return self._model.ready(self._seen(o_ready), *i_valids)
 
     def step(self, i_valid: Any, o_ready: Any) -> bool:
@@ -351,11 +367,13 @@ class _Held:
         return state
 
     def _seen(self, o_ready: Any) -> Any:
+        """Return the readies that the model sees at its outputs: none while it is held."""
         if not self._held:
             return o_ready
         return [False] * len(o_ready) if isinstance(o_ready, list) else False
 
     def _show(self) -> None:
+        """Show the valids of the model's outputs, unless it is held."""
         if self._held:
             return
         if hasattr(self, "o_valids"):
@@ -390,22 +408,24 @@ class _Network:
         self._readers = self._sides(self._inputs, count)
         self._writers = self._sides(self._outputs, count)
         self._beats = [0] * count
+        # Without lengths of frames, none ever ends.
         for wires, beats in zip(self._outputs, o_beats or [1 << 62] * len(models), strict=True):
             for wire in wires:
                 self._beats[wire] = beats
         self._left = list(self._beats)
         late = [wires[port] for model, wires in zip(models, self._inputs, strict=True) for port in late_inputs(model)]
         self._late = dict.fromkeys(late, False)
-        """Valids of this cycle of the streams that go back: whoever gives them is stepped before whoever takes them."""
+        """Valids of this cycle of streams that lead backwards: their source is stepped before their reader is."""
         self.frame_ends: list[list[int]] = [[] for _ in range(count)]
         self._awake = [True] * len(models) + [True]  # the last one stands for both ends of the network
+        # What `step` needs of each model with a single input and output, in the order in which they are stepped.
         self._nodes: list[tuple[int, Any, bool, int, int, int, int]] = [
             (index, model, not hasattr(model, "o_valids"), i, o, self._writers[i], self._readers[o])
             for index, (model, (i, *_), (o, *_)) in enumerate(zip(models, self._inputs, self._outputs, strict=True))
         ][::-1]
 
     def _sides(self, rows: list[list[int]], count: int) -> list[int]:
-        """Return the model at one side of each stream."""
+        """Return the model at one side of each stream; the ends of the network count as one more model."""
         sides = {wire: index for index, row in enumerate(rows) for wire in row}
         return [sides.get(wire, len(rows)) for wire in range(count)]
 
@@ -415,7 +435,7 @@ class _Network:
         return tuple(tuple(self.frame_ends[wires[0]]) for wires in self._outputs)
 
     def _passed(self, wire: int) -> None:
-        """Count a beat that passes."""
+        """Count a beat that passes on a stream, and note the end of a frame."""
         self._left[wire] -= 1
         if not self._left[wire]:
             self._left[wire] = self._beats[wire]
@@ -428,16 +448,22 @@ class _Network:
 
     @property
     def is_still(self) -> bool:
-        """Whether nothing will ever change again."""
+        """Whether nothing changes any more, unless the input does."""
+        # The last entry stands for the ends of the network, which are never stepped.
         self._awake[-1] = False
         return True not in self._awake
 
     def state(self) -> Hashable:
-        """Return all that decides what happens from this cycle on, where neither end ever waits."""
+        """Return all on which the network's behaviour from this cycle on depends, if neither end ever pauses."""
         return tuple(model.state() for model in self._models)
 
     def rest(self, limit_cycles: int) -> None:
-        """Step without input until nothing changes any more. Raises: StuckError in more cycles than the limit."""
+        """Step without input until nothing changes any more.
+
+        Raises
+        ------
+        StuckError: something still changes after `limit_cycles`.
+        """
         for _ in range(limit_cycles):
             self.step(False)
             if self.is_still:
@@ -445,11 +471,11 @@ class _Network:
         raise StuckError(_stuck(f"come to rest in {limit_cycles} cycles"))
 
     def fill(self, held: int, limit_cycles: int) -> None:
-        """Step with an input that never pauses until nothing moves in front of a held model, and release that one.
+        """Step with an input that never pauses until nothing moves in front of model `held`, then release that model.
 
         Raises
         ------
-        StuckError: it still moves after so many cycles.
+        StuckError: something still moves after `limit_cycles`.
         """
         for _ in range(limit_cycles):
             self.step(True)
@@ -468,8 +494,8 @@ class _Network:
     def step(self, i_valid: bool) -> bool:
         """Pass one clock edge; return whether a beat came in.
 
-        From output to input: when a model is stepped, what is behind it has its readies of this cycle, and what is in
-        front of it still has its valids of this cycle.
+        Models are stepped from output to input: then those behind a model have already said whether they are ready in
+        this cycle, and those in front of it still show their valids of this cycle.
         """
         valids, readies, awake = self._valids, self._readies, self._awake
         for wire in self._late:
@@ -488,6 +514,7 @@ class _Network:
                 self._passed(o_wire)
             ready = model.ready(o_ready)
             awake[index] = model.step(valids[i_wire], o_ready)
+            # All handshakes are plain bools, so `is not` says whether they differ.
             if ready is not readies[i_wire]:
                 readies[i_wire] = ready
                 awake[writer] = True
@@ -498,7 +525,7 @@ class _Network:
         return i_valid and readies[0]
 
     def _step_several(self, index: int, model: NetworkModel) -> None:
-        """Step a model with several inputs or outputs."""
+        """Step a model with several inputs or outputs, see `step`."""
         valids, readies, awake = self._valids, self._readies, self._awake
         ins, outs = self._inputs[index], self._outputs[index]
         i_valids = [self._late.get(wire, valids[wire]) for wire in ins]
@@ -509,7 +536,8 @@ class _Network:
         i_readies = model.ready(o_readies, i_valids)
         awake[index] = model.step(i_valids, o_readies)
         if self._late and any(wire in self._late for wire in ins):
-            # What gives to it in the next cycle is stepped before it: it must see the ready of then.
+            # The source of a late input is stepped before this model: in the next cycle it must see the ready that
+            # holds then, which it does because that is a register.
             later = model.ready(o_readies, i_valids)
             i_readies = [
                 after if wire in self._late else now for wire, now, after in zip(ins, i_readies, later, strict=True)
@@ -526,7 +554,7 @@ class _Network:
 
 
 def late_inputs(model: CycleModel | NetworkModel) -> tuple[int, ...]:
-    """Return the inputs of a model that later models feed."""
+    """Return the numbers of the inputs of a model that later models may feed."""
     found: tuple[int, ...] = getattr(model, "late_inputs", ())
     return found
 
@@ -534,11 +562,11 @@ def late_inputs(model: CycleModel | NetworkModel) -> tuple[int, ...]:
 def _wire(
     models: Sequence[CycleModel | NetworkModel], sources: Sequence[Sequence[Source]]
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the numbers of the streams that enter and that leave each model.
+    """Return (numbers of the streams that enter each model, numbers of those that leave it).
 
     Raises
     ------
-    ValueError: a stream that does not feed exactly one input of a later model, or a late one of an earlier model.
+    ValueError: some stream does not feed exactly one input of a later model, or one late input of an earlier model.
     """
     wires: dict[tuple[int, int], int] = {(-1, 0): 0}
     outputs = [
@@ -562,9 +590,10 @@ class PipelineModel:
 
     Parameters
     ----------
-    latency: moves from a beat to its result in the output buffer, at least 1.
-    period, silent: of `period` beats one after the other, the first `silent` ones give no result.
-    burst: results of each other beat, in consecutive moves; they have left before the next ones come.
+    latency: moves from a beat to its result in the output buffer, at least 1. A move is a cycle in which the pipeline
+        does not stand still.
+    period, silent: of each `period` beats, the first `silent` ones give no result.
+    burst: results of each of the other beats, in consecutive moves; they are out before the next ones come.
     """
 
     def __init__(self, latency: int, period: int = 1, silent: int = 0, burst: int = 1) -> None:
@@ -581,6 +610,7 @@ class PipelineModel:
 
     def step(self, i_valid: bool, o_ready: bool) -> bool:
         """Pass one clock edge."""
+        # A full buffer: the pipeline stands still, whether or not a result leaves in this cycle.
         if self.buffered == 2:
             self.buffered -= o_ready
             return o_ready
@@ -604,12 +634,12 @@ class PipelineModel:
         return changed
 
     def state(self) -> Hashable:
-        """Return its beat, the moves until each result, and what is buffered."""
+        """Return the beat within its period, the moves until each result on its way, and the results in the buffer."""
         return self.beat, tuple(due - self.move for due in self.due), self.buffered
 
 
 class RegisterModel:
-    """A pipeline register that takes `take` beats for each `give` beats: FIFO of one beat, width converters."""
+    """Cycle model of a register that takes `take` beats and then gives `give`: a FIFO of one beat, width converters."""
 
     def __init__(self, take: int = 1, give: int = 1) -> None:
         self.take, self.give = take, give
@@ -622,7 +652,7 @@ class RegisterModel:
         return not self.o_valid or (o_ready and self.left == 1)
 
     def step(self, i_valid: bool, o_ready: bool) -> bool:
-        """Hand out one of `give` beats, take one of `take`."""
+        """Pass one clock edge: hand out one of `give` beats, take one of `take`."""
         take, give = i_valid and self.ready(o_ready), self.o_valid and o_ready
         self.left -= give
         if take:
@@ -633,5 +663,5 @@ class RegisterModel:
         return take or give
 
     def state(self) -> Hashable:
-        """Return beats taken and left."""
+        """Return the beats taken towards the next output, and those still to be given."""
         return self.taken, self.left

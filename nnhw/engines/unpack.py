@@ -1,4 +1,4 @@
-"""Unpacking: bytes that hold elements bit by bit become beats of elements."""
+"""Unpacking: bytes that hold elements as a string of bits become beats of elements."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 
 @dataclass(frozen=True)
 class UnpackConfig:
-    """Bits of a frame that follow one another, in bytes, become beats; what is left of the last byte is dropped.
+    """Parameters of unpacking: the bits of a frame, in bytes, are cut into beats; a rest of the last byte is dropped.
 
     Parameters
     ----------
-    o_bits: of a beat that leaves.
-    o_beats: of one frame.
-    i_bits: of a beat that comes in: a byte.
+    o_bits: bits of an output beat.
+    o_beats: output beats of one frame.
+    i_bits: bits of an input beat: a byte.
 
     Timing: a beat a cycle on the side that has more of them; a beat leaves one cycle after its last bit came in.
     """
@@ -33,12 +33,12 @@ class UnpackConfig:
 
     @property
     def pads(self) -> bool:
-        """Whether something is left of the last byte of a frame."""
+        """Whether bits of a frame's last byte are dropped."""
         return self.i_bits * self.i_beats != self.o_bits * self.o_beats
 
     @property
     def step(self) -> int:
-        """All beats begin at multiples of so many bits."""
+        """Bits of a step: beats of both sides begin at multiples of it."""
         return math.gcd(self.i_bits, self.o_bits)
 
     @property
@@ -53,7 +53,8 @@ class UnpackConfig:
 
     @property
     def steps(self) -> int:
-        """Steps that it holds: one less than a beat of each side."""
+        """Steps that the register holds: those of one beat of each side, less one."""
+        # A byte comes in only while less than an output beat is there, or while the only one leaves.
         return self.i_steps + self.o_steps - 1
 
     def golden(self, beats: np.ndarray) -> np.ndarray:
@@ -67,11 +68,11 @@ class UnpackConfig:
 
 
 class UnpackModel:
-    """Cycle model: bytes come in at the top as long as no whole beat is there, or while the only one leaves."""
+    """Cycle model: a byte comes in while no whole beat is there, or while the only one leaves."""
 
     def __init__(self, config: UnpackConfig) -> None:
         self.config = config
-        self.base = config.steps  # where the next beat begins
+        self.base = config.steps  # where the next beat begins, in steps from the bottom of the register
         self.beat = 0
         self.o_valid = False
 
@@ -95,5 +96,5 @@ class UnpackModel:
         return take or give
 
     def state(self) -> Hashable:
-        """Return where it is in what it holds, and in the frame."""
+        """Return where the next beat begins in the register, and its number in the frame."""
         return self.base, self.beat

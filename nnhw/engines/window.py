@@ -1,7 +1,7 @@
-"""Sliding window: a circular line buffer, read in the order in which a matmul engine eats its products.
+"""Sliding window: a circular line buffer, read in the order in which the engine behind it needs the elements.
 
-A linear layer is the 1 x 1 window of a 1 x 1 image; then the line buffer is the frame buffer that lets
-one frame come in while the other is read, once for each output fold.
+A linear layer is the 1 x 1 window of a 1 x 1 image; then the line buffer is a frame buffer, in which one frame comes in
+while the one before is read, once for each output fold.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class WindowConfig(EngineConfig):
 
     Parameters
     ----------
-    height, width, channels: the input feature map.
+    height, width, channels: of the input feature map.
     kernel, stride: (rows, columns).
-    block: (rows, columns) of output pixels visited together: the window of a max pooling behind the
+    block: (rows, columns) of output pixels that leave one after the other: the window of a max pooling behind the
         convolution, so that pooling needs no line buffer and pixels that pooling drops are never computed.
-    channel_lanes: channels of one pixel in a memory word; divides `channels`.
-    row_lanes: kernel rows read at once: 1, or all of `kernel[0]` (one memory copy for each).
-    repeats: how often each window is read (the output folds of the engine behind it).
+    channel_lanes: channels of one pixel in a memory word; divides the channels of a group.
+    row_lanes: kernel rows read at once: 1, or all of `kernel[0]` (then there is a copy of the memory for each).
+    repeats: how often each window is read: the output folds of the engine behind it.
     bits: bits of an element.
     address_bits: the line buffer holds 2**address_bits words.
     dilation: (rows, columns) from one kernel tap to the next.
@@ -38,10 +38,14 @@ class WindowConfig(EngineConfig):
         `channel_lanes` divides the channels of a group.
     upsample: (rows, columns) that each pixel becomes, all alike, for kernel, stride and block (1, 1).
     large: the line buffer is in large RAM.
-    in_luts: it is in LUTs that can be written, which only some families have.
+    in_luts: the line buffer is in writable LUTs, which only some families have.
 
-    Timing: a word a cycle comes in, a beat a cycle leaves. A large RAM has one port: a word comes in where none is
-    read, and after each `reads` that are read the port pauses.
+    Timing: a word comes in each cycle, a beat leaves each cycle, as far as rows are complete and there is room. A large
+    RAM has one port: a word comes in when none is read, and after every `reads` reads the reader pauses for a cycle.
+
+    Raises
+    ------
+    MappingError: parameters do not go together, or the line buffer is too small.
     """
 
     height: int
@@ -101,7 +105,7 @@ class WindowConfig(EngineConfig):
 
     @property
     def simd(self) -> int:
-        """Elements of one output beat, kernel row outermost."""
+        """Elements of one output beat: `channel_lanes` of the first kernel row, then those of the next one."""
         return self.row_lanes * self.channel_lanes
 
     @property
@@ -138,7 +142,7 @@ class WindowConfig(EngineConfig):
 
     @property
     def rows_step(self) -> int:
-        """Input rows that are free once a row of blocks is done."""
+        """Input rows that are no longer needed once a row of blocks is done."""
         return self.block[0] * self.stride[0]
 
     @property
@@ -148,7 +152,7 @@ class WindowConfig(EngineConfig):
 
     @property
     def steps(self) -> int:
-        """Beats of one window of one group, once."""
+        """Beats of one window of one group, read once."""
         return self.kernel[0] // self.row_lanes * self.kernel[1] * (self.chunks // self.groups)
 
     @property
@@ -169,14 +173,15 @@ class WindowConfig(EngineConfig):
 
     @property
     def cycles(self) -> int:
-        """Cycles of one frame, if nothing waits."""
+        """Cycles of one frame, if no other engine makes it wait."""
+        # One port: each read takes a cycle, and so does each write, or each pause if there are more of these.
         if self.large:
             return self.o_beats + max(self.i_beats, self.o_beats // self.reads)
         return max(self.i_beats, self.o_beats)
 
     @property
     def reads(self) -> int:
-        """Words that are read from a large RAM between two pauses of its port: so many that what comes in has time."""
+        """Words that are read from a large RAM between two pauses, in each of which a word can come in."""
         return max(1, self.o_beats // self.i_beats)
 
     def nest(self) -> LoopNest:
@@ -208,23 +213,24 @@ class WindowConfig(EngineConfig):
         return LoopNest(counts, strides, self.address_bits, outer_advance=self.i_beats)
 
     def tap_order(self) -> np.ndarray:
-        """Return the order in which a window's pixels appear, as indices int64 [taps] into its C-ordered (row, column).
+        """Return the order in which a window's pixels appear, as indices int64 [taps] into (row, column), C-ordered.
 
-        Weights [channels, kh * kw] indexed with it along their last axis line up with a channelwise engine's stream.
+        Weights [channels, kh * kw] indexed with it along their last axis are in the order in which a channelwise engine
+        needs them.
         """
         kernel_y, kernel_x = self.kernel
         index = np.arange(kernel_y * kernel_x).reshape(kernel_y // self.row_lanes, self.row_lanes, kernel_x)
         return np.ascontiguousarray(index.transpose(0, 2, 1)).reshape(-1)
 
     def weight_order(self) -> np.ndarray:
-        """Return the order in which a window's elements appear, as indices into its C-ordered (channel, row, column).
+        """Return the order in which a window's elements appear, as indices into (channel, row, column), C-ordered.
 
-        Of several groups, the window of one.
+        If there are several groups, it is that of one group.
 
         Returns
         -------
         int64 [steps * simd]: a weight matrix [outputs, channels / groups * kh * kw] indexed with it along its last axis
-        lines up with the stream.
+        is in the order of the stream.
         """
         kernel_y, kernel_x = self.kernel
         index = np.arange(self.group_channels * kernel_y * kernel_x).reshape(
@@ -269,8 +275,9 @@ class WindowConfig(EngineConfig):
 class WindowModel:
     """Cycle model: words come in while there is room, a row of blocks starts when its rows are complete.
 
-    Writer and reader hear of each other's rows one cycle late. Rows that nothing reads are freed before they
-    come in: then the surplus is a debt that they pay, and the room is more than the buffer.
+    Writer and reader hear of each other's rows one cycle late. Rows that no window reads, such as those behind the last
+    one, are freed before they come in: then the surplus is negative until they are there, and the room is more than
+    the buffer.
     """
 
     def __init__(self, config: WindowConfig) -> None:
@@ -280,7 +287,7 @@ class WindowModel:
         self.pause = False  # of the port of a large RAM: nothing is read
         self.since = 0  # words read since the last pause
         self.room = 1 << config.address_bits  # words that may still come in
-        self.surplus = -config.block_rows  # complete rows beyond those that the reader needs
+        self.surplus = -config.block_rows  # complete rows less those that the reader needs next
         self.word = 0  # words of the row that is coming in
         self.block_row = 0
         self.beat = 0  # beats of the row of blocks that is going out
@@ -299,6 +306,7 @@ class WindowModel:
         told = self.completed or self.freed
         if self.large:
             self._pause(read, o_ready or not before)
+        # What each side does in this cycle is known to the other one only in the next.
         completed = self._write() if write else 0
         if o_ready or not before:
             self.o_valid = read
@@ -309,13 +317,13 @@ class WindowModel:
         return bool(write or read or told or before != self.o_valid or paused != self.pause)
 
     def state(self) -> Hashable:
-        """Return where writer and reader are, what each has yet to hear of, and what the port does."""
+        """Return the positions of writer and reader, what each has yet to hear of, and the state of the port."""
         port = (self.pause, self.since)
         reader = (self.surplus, self.block_row, self.beat, self.o_valid)
         return self.room, self.word, self.completed, self.freed, *reader, *port
 
     def _pause(self, read: bool, move: bool) -> None:
-        """Decide whether the port pauses in the next cycle: after some words, and while nothing leaves."""
+        """Decide whether the reader pauses in the next cycle: after `reads` words, and while nothing leaves."""
         self.since += read
         full = self.since == self.reads
         self.pause = full or not move
@@ -323,7 +331,7 @@ class WindowModel:
             self.since = 0
 
     def _write(self) -> int:
-        """Take a word; return the rows that it completes."""
+        """Take a word; return the rows that it completes, 0 or 1."""
         self.word += 1
         if self.word < self.row_words:
             return 0
@@ -331,7 +339,7 @@ class WindowModel:
         return 1
 
     def _read(self) -> int:
-        """Read a word; return the rows that are free with it."""
+        """Read a beat; return the rows that are freed with it."""
         self.beat += 1
         if self.beat < self.row_beats:
             return 0

@@ -1,1 +1,1 @@
-"""Models as files for other tools: one module or package per format, each imported when it is used."""
+"""Export of models to files for other tools: a module or package for each format, imported when it is used."""

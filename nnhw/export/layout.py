@@ -1,6 +1,6 @@
-"""Places for the boxes of a graph: in rows from top to bottom, edges around boxes, few crossings.
+"""Layout of a graph's boxes in rows from top to bottom, with edges around boxes and few crossings.
 
-A box stands one row below the lowest of those that it reads. An edge that passes rows takes a slot in each of them.
+A box stands one row below the lowest box that it reads. An edge takes a slot in each row that it passes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SLOT_WIDTH = 24.0
 
 @dataclass(frozen=True)
 class Box:
-    """What is drawn for one node.
+    """The box of one node.
 
     Parameters
     ----------
@@ -30,13 +30,13 @@ class Box:
 
 @dataclass(frozen=True)
 class Drawing:
-    """Where everything is drawn.
+    """The positions of all boxes and lines, in pixels from the upper left corner of the picture.
 
     Parameters
     ----------
-    width, height: of the picture, in pixels.
-    corners: left upper corner of each box.
-    edges: for each (from, to) the points of its line, from the bottom of one box to the top of the other.
+    width, height: of the picture.
+    corners: upper left corner of each box, by name.
+    edges: points of each line by (from, to), from the bottom of one box to the top of the other.
     """
 
     width: float
@@ -47,7 +47,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class _Slot:
-    """A box, or the place at which an edge passes a row."""
+    """A place in a row: a box, or an edge that passes the row."""
 
     name: str
     edge: tuple[str, str] | None
@@ -81,7 +81,7 @@ class _Rows:
             self.above[lower].append(upper)
 
     def _order(self) -> None:
-        """Sort each row by the middle of what its slots are connected to, downwards and upwards in turn."""
+        """Sort each row by the mean place of the slots that it is connected to, with sweeps down and up in turn."""
         for sweep in range(_SWEEPS):
             down = sweep % 2 == 0
             for row in self.rows if down else reversed(self.rows):
@@ -100,13 +100,14 @@ class _Rows:
 def lay_out(
     boxes: Mapping[str, Box], edges: Sequence[tuple[str, str]], gap: Point = (36.0, 44.0), margin: float = 24.0
 ) -> Drawing:
-    """Return places for boxes and edges.
+    """Return the positions of boxes and edges.
 
     Parameters
     ----------
-    boxes: by name, each behind all that it reads.
+    boxes: by name; each box stands behind all that it reads.
     edges: (from, to), each once.
-    gap: between boxes beside each other, and between rows.
+    gap: pixels between neighbouring boxes, and between rows.
+    margin: pixels around the picture.
     """
     rows = _Rows(boxes, edges)
     middles = _middles(rows, boxes, gap[0])
@@ -133,18 +134,19 @@ def lay_out(
 
 
 def _rows(boxes: Mapping[str, Box], edges: Sequence[tuple[str, str]]) -> dict[str, int]:
-    """Return the row of each box: one below the lowest that it reads."""
+    """Return the row of each box, one below the lowest box that it reads."""
     read: dict[str, list[str]] = defaultdict(list)
     for start, end in edges:
         read[end].append(start)
     found: dict[str, int] = {}
     for name in boxes:
+        # Boxes are in the order of the graph, so that what a box reads has its row.
         found[name] = max((found[other] + 1 for other in read[name]), default=0)
     return found
 
 
 def _middles(rows: _Rows, boxes: Mapping[str, Box], gap: float) -> dict[_Slot, float]:
-    """Return the middle of each slot: near the middle of what it is connected to, without touching its neighbours."""
+    """Return the x of each slot's middle: near the mean of those it is connected to, without touching neighbours."""
     middles: dict[_Slot, float] = {}
     for row in rows.rows:
         width = sum(_width(slot, boxes) + gap for slot in row)
@@ -166,11 +168,12 @@ def _wanted(slot: _Slot, rows: _Rows, middles: Mapping[_Slot, float]) -> float:
 
 
 def _apart(row: Sequence[_Slot], wanted: Sequence[float], boxes: Mapping[str, Box], gap: float) -> list[float]:
-    """Return places near the wanted ones that keep order and distance: slots that would touch move as one block."""
+    """Return places near the wanted ones that keep order and distances; slots that would touch become one block."""
     blocks: list[tuple[list[float], list[float]]] = []  # offsets of the slots from the block's first, places wanted
     for index, place in enumerate(wanted):
         blocks.append(([0.0], [place]))
         step = (_width(row[index - 1], boxes) + _width(row[index], boxes)) / 2 + gap if index else 0.0
+        # A joined block moves to the mean of its slots' wishes, where it may touch the block before it.
         while len(blocks) > 1 and _start(blocks[-2]) + blocks[-2][0][-1] + step > _start(blocks[-1]):
             offsets, places = blocks.pop()
             before, earlier = blocks.pop()
@@ -182,7 +185,7 @@ def _apart(row: Sequence[_Slot], wanted: Sequence[float], boxes: Mapping[str, Bo
 
 
 def _start(block: tuple[list[float], list[float]]) -> float:
-    """Return where a block begins so that its slots are, on average, where they want to be."""
+    """Return the start of a block for which its slots are, on average, at their wanted places."""
     offsets, places = block
     return sum(place - offset for offset, place in zip(offsets, places, strict=True)) / len(offsets)
 

@@ -24,7 +24,7 @@ from .onnx_emitter import Emitter
 from .onnx_operators import OPERATORS, REFUSED
 
 OPSET = 17
-"""Version of ONNX's operators that the model is of."""
+"""Version of ONNX's operator set that exported models use."""
 IR_VERSION = 8
 BATCH = "N"
 """Name of the first axis of every input and output."""
@@ -61,7 +61,7 @@ def to_onnx(graph: Graph) -> onnx.ModelProto:
 
 
 def to_bytes(model: onnx.ModelProto) -> bytes:
-    """Return the file of a model; the same graph gives the same bytes."""
+    """Return the bytes of a model's file; the same graph gives the same bytes."""
     content: bytes = model.SerializeToString(deterministic=True)
     return content
 
@@ -88,11 +88,11 @@ def _refusals(graph: Graph) -> list[NnhwError]:
 class _OnnxEmitter(Emitter):
     """Collects the nodes of an ONNX graph.
 
-    A sequence is [N, steps, *shape]. Operators that know nothing of steps get it as [N * steps, *shape].
+    A sequence is [N, steps, *shape]. Operators that work on each step alone read it as [N * steps, *shape].
 
     Parameters
     ----------
-    stem: in front of the names that it makes up: those of a loop's body must differ from those around it.
+    stem: prefix of generated names, as names in a loop's body must differ from those of the graph around it.
     """
 
     def __init__(self, graph: Graph, stem: str = "") -> None:
@@ -121,7 +121,7 @@ class _OnnxEmitter(Emitter):
         return result
 
     def constant(self, values: object, dtype: type[np.generic] = np.int64) -> str:
-        """Return the name of a constant tensor; equal ones are one."""
+        """Return the name of a constant tensor; equal tensors are stored once."""
         array = np.ascontiguousarray(np.asarray(values, dtype))
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._shared:
@@ -139,7 +139,7 @@ class _OnnxEmitter(Emitter):
         return result
 
     def finish(self, node: Node, value: str) -> None:
-        """Give a result the name of the graph's node, and its axis of steps if it has one."""
+        """Name the result of a node like the node, after its axis of steps is restored if it is a sequence."""
         own = self.graph.node(node.name)
         if own.type.is_sequence and not isinstance(own.op, SEQUENCES):
             source = next(name for name in own.inputs if self.type(name).is_sequence)
@@ -149,7 +149,7 @@ class _OnnxEmitter(Emitter):
         self.infos.append(_value_info(node.name, own.type))
 
     def _flattened(self, node: Node) -> Node:
-        """Return a node whose sequences are [N * steps, *shape]; itself where it reads none."""
+        """Return a node that reads its sequences as [N * steps, *shape]; the node itself if it is no sequence."""
         if not node.type.is_sequence:
             return node
         inputs = [self._flat_value(name) if self.type(name).is_sequence else name for name in node.inputs]
@@ -163,16 +163,17 @@ class _OnnxEmitter(Emitter):
         return self._flat[name]
 
     def _axes(self, value: str, count: int) -> str:
-        """Return the sizes of the first axes of a value."""
+        """Return the sizes of the first `count` axes of a value."""
         return self.emit("Slice", self.emit("Shape", value), self.constant([0]), self.constant([count]))
 
     def _emit_sequence(self, node: Node) -> None:
-        """Write an operator that knows steps."""
+        """Write an operator on whole sequences."""
         if isinstance(node.op, LastStep):
             ends = (self.constant([value]) for value in (-1, np.iinfo(np.int64).max, 1))
             last = self.emit("Slice", node.inputs[0], *ends)
             self.finish(node, self.emit("Squeeze", last, self.constant([1])))
         elif isinstance(node.op, ReverseSteps):
+            # ONNX's way to reverse an axis: from the last index in steps of -1 to beyond the first.
             ends = (self.constant([value]) for value in (-1, np.iinfo(np.int64).min, 1, -1))
             self.finish(node, self.emit("Slice", node.inputs[0], *ends))
         else:
@@ -180,7 +181,7 @@ class _OnnxEmitter(Emitter):
             self._emit_scan(node, node.op)
 
     def _emit_scan(self, node: Node, op: Scan) -> None:
-        """Write a loop: ONNX has the states in front of the sequences."""
+        """Write a loop as ONNX's Scan, whose states come before its sequences, in inputs and outputs."""
         count = len(op.body.inputs) - len(op.states)
         starts = [self._start(name, node.inputs[0]) for name in node.inputs[count:]]
         body = _renamed(op.body, inner_name(node.name, ""))
@@ -218,7 +219,7 @@ class _OnnxEmitter(Emitter):
         self.finish(node, result)
 
     def _start(self, name: str, sequence: str) -> str:
-        """Return what a state begins as, for each image."""
+        """Return the start value of a state for each image; a constant is repeated for the batch."""
         if name not in self.graph.constants:
             return name
         values = self.graph.constants[name]
@@ -226,7 +227,7 @@ class _OnnxEmitter(Emitter):
         return self.emit("Expand", self.constant(values, values.dtype.type), shape)
 
     def output(self, node: Node) -> onnx.ValueInfoProto:
-        """Return what the model says of an output."""
+        """Return the description of an output, which is then no inner value any more."""
         self.infos = [info for info in self.infos if info.name != node.name]
         return _value_info(node.name, node.type)
 
@@ -235,7 +236,7 @@ class _OnnxEmitter(Emitter):
 
 
 def _renamed(body: Graph, stem: str) -> Graph:
-    """Return a body whose nodes have names that nothing around it has."""
+    """Return a loop's body with `stem` in front of all its names."""
     nodes = [
         replace(node, name=stem + node.name, inputs=tuple(stem + name for name in node.inputs)) for node in body.nodes
     ]

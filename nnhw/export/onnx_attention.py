@@ -16,6 +16,7 @@ from nnhw.ir.ops.normalization import RECIPROCAL_BITS, ROOT_BITS
 
 from .onnx_emitter import Emitter, Row
 
+# Bits that the sum of a softmax, and the spread of a normalization, have at most: lengths of the tables below.
 _TOTAL_BITS, _SPREAD_BITS = 40, 63
 _MOST = np.iinfo(np.int64).max
 
@@ -58,6 +59,7 @@ def _integer_norm(emitter: Emitter, node: Node) -> None:
     op, x = node.op, node.inputs[0]
     assert isinstance(op, IntegerNorm)
     count = emitter.constant(node.type.shape[op.axis])
+    # Without centring the sum counts as 0.
     total = emitter.emit("Mul", _sum(emitter, x, op.axis), emitter.constant(int(op.centered)))
     squares = emitter.emit("Mul", count, _sum(emitter, emitter.emit("Mul", x, x), op.axis))
     spread = emitter.emit("Sub", squares, emitter.emit("Mul", total, total))
@@ -75,6 +77,7 @@ def _integer_norm(emitter: Emitter, node: Node) -> None:
     divisor = _looked_up(emitter, bits, [1 << max(shift, 0) for shift in shifts])
     centred = emitter.emit("Sub", emitter.emit("Mul", count, x), total)
     moved = emitter.emit("Add", emitter.emit("Mul", centred, factor), half)
+    # ONNX's integer division rounds towards 0, a shift down: the remainder goes first, so that the division is exact.
     exact = emitter.emit("Sub", moved, emitter.emit("Mod", moved, divisor))
     emitter.finish(node, emitter.emit("Div", exact, divisor))
 
@@ -92,7 +95,7 @@ def _sum(emitter: Emitter, x: str, axis: int) -> str:
 
 
 def _bits(emitter: Emitter, number: str, most: int) -> str:
-    """Return how many bits a positive number has: how many powers of two it reaches."""
+    """Return the number of bits of a positive number: the number of powers of two that it reaches."""
     apart = emitter.emit("Unsqueeze", number, emitter.constant([-1]))
     reached = emitter.emit("GreaterOrEqual", apart, emitter.constant([1 << bit for bit in range(most)]))
     return emitter.emit("ReduceSum", emitter.cast(reached, np.int64), emitter.constant([-1]), keepdims=0)
@@ -108,4 +111,4 @@ ATTENTION: Mapping[str, Row] = {
     "integer_norm": _integer_norm,
     "broadcast": _broadcast,
 }
-"""What attention is made of --> how it is written in ONNX."""
+"""Operators of attention and normalization --> functions that write them in ONNX."""

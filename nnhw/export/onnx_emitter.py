@@ -1,4 +1,4 @@
-"""What the operators of an export write to."""
+"""The interface through which operators write their ONNX nodes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from nnhw.ir import Graph, Node, TensorType
 
 
 class Emitter(ABC):
-    """Where operators put their ONNX nodes. A value has the name of its node in the graph.
+    """Collects ONNX nodes. The result of a node of the graph has the node's name.
 
     Members
     -------
-    made_types: of values that are no node of the graph, such as sequences without their axis of steps.
+    made_types: types of values that are no node of the graph, such as sequences without their axis of steps.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -29,7 +29,7 @@ class Emitter(ABC):
 
     @abstractmethod
     def constant(self, values: object, dtype: type[np.generic] = np.int64) -> str:
-        """Return the name of a constant tensor."""
+        """Add a constant tensor; return its name."""
 
     @abstractmethod
     def cast(self, value: str, dtype: type[np.generic]) -> str:
@@ -37,16 +37,16 @@ class Emitter(ABC):
 
     @abstractmethod
     def finish(self, node: Node, value: str) -> None:
-        """Give a result the name of the graph's node."""
+        """Name the result of a node of the graph like the node."""
 
     def type(self, name: str) -> TensorType:
         """Return the type of a value."""
         return self.made_types.get(name) or self.graph.node(name).type
 
     def array(self, node: Node, position: int) -> np.ndarray:
-        """Return the constant that a node reads at a position."""
+        """Return the constant that a node reads as its input number `position`."""
         return self.graph.constants[node.inputs[position]]
 
 
 Row = Callable[[Emitter, Node], None]
-"""Writes one node of a graph."""
+"""A function that writes one node of a graph."""

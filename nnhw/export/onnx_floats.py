@@ -1,4 +1,4 @@
-"""Operators on float64 in ONNX: the same operations of IEEE arithmetic in the same order."""
+"""Operators on float64 in ONNX, as the same IEEE operations in the same order as in the IR."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def _quantize(emitter: Emitter, node: Node) -> None:
     dtype: type[np.generic] = np.float64
     if op.reciprocal:
         dtype = np.float32
+        # The quantizer that it stands for multiplies with the rounded reciprocal, in float32.
         inverse = np.float32(1) / scale.astype(np.float32)
         steps = emitter.emit("Mul", emitter.cast(x, dtype), emitter.constant(inverse, dtype))
     else:
@@ -38,6 +39,7 @@ def _quantize(emitter: Emitter, node: Node) -> None:
 
 
 def _half_up(emitter: Emitter, number: str, dtype: type[np.generic]) -> str:
+    # Not Floor(number + 0.5): that sum is rounded, and 0.49999999999999994 would become 1.
     whole = emitter.emit("Floor", number)
     rest = emitter.emit("GreaterOrEqual", emitter.emit("Sub", number, whole), emitter.constant(0.5, dtype))
     return emitter.emit("Add", whole, emitter.cast(rest, dtype))
@@ -64,7 +66,7 @@ def _dequantize(emitter: Emitter, node: Node) -> None:
 
 
 def _operands(emitter: Emitter, node: Node) -> list[str]:
-    """Return the operands of an op whose constants broadcast."""
+    """Return the names of a node's operands, constants as tensors that broadcast to its shape."""
     rank = len(node.type.shape)
     return [
         emitter.constant(along_shape(emitter.graph.constants[name], rank), np.float64)
@@ -91,6 +93,7 @@ def _comparison(operator: str) -> Row:
 
 def _where(emitter: Emitter, node: Node) -> None:
     condition, x, y = _operands(emitter, node)
+    # Conditions are floats here: anything but 0 is true.
     absent = emitter.emit("Equal", condition, emitter.constant(0.0, np.float64))
     emitter.finish(node, emitter.emit("Where", absent, y, x))
 
@@ -192,4 +195,4 @@ FLOATS: Mapping[str, Row] = {
     "hardswish": _hardswish,
     "batch_norm": _batch_norm,
 }
-"""Operators of float64 --> how they are written in ONNX."""
+"""Operators on float64 --> functions that write them in ONNX."""

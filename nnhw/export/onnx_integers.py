@@ -1,7 +1,7 @@
-"""Operators on integers in ONNX: integers stay integers, and nothing is rounded that the IR does not round.
+"""Operators on integers in ONNX: values are integers, and nothing is rounded that the IR does not round.
 
-Products of codes of at most 8 bits are ConvInteger and MatMulInteger; unsigned codes and weights with a zero point,
-because some kernels for mixed signs saturate. Wider ones are MatMul of int64.
+Products of codes of at most 8 bits are ConvInteger and MatMulInteger, always with unsigned codes and weights and zero
+points, because some runtimes' kernels for mixed signs saturate. Wider products are MatMul of int64.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from nnhw.ir.ops.rescale import FRACTION_BITS
 from .onnx_emitter import Emitter, Row
 
 COMPARED_STEPS = 15
-"""Thresholds of a channel that are compared all at once; of more, a binary search compares a few."""
+"""Up to so many thresholds of a channel are all compared; for more there is a binary search."""
 _FLOAT32_BITS = 24
 
 
@@ -69,7 +69,7 @@ def _conv2d(emitter: Emitter, node: Node) -> None:
 
 
 def _wide_conv2d(emitter: Emitter, node: Node, op: Conv2d) -> None:
-    """Gather the taps of every position, and multiply them as int64."""
+    """Write a convolution as a MatMul of int64, with the taps of every position gathered into a column."""
     x, weight = node.inputs[0], emitter.array(node, 1)
     outputs, per_group, *kernel = weight.shape
     taps = _windows(emitter, _padded(emitter, x, op.padding, op.padding, 0), node, kernel, op.stride, op.dilation)
@@ -81,11 +81,15 @@ def _wide_conv2d(emitter: Emitter, node: Node, op: Conv2d) -> None:
 
 
 def _as_bytes(emitter: Emitter, x: str, weight: np.ndarray) -> tuple[str, str, np.ndarray, str] | None:
-    """Return codes and weights as bytes with their zero points; None where they or their sums are too wide."""
+    """Return (codes, zero point, weights, zero point) as bytes; None where they or their sums are too wide.
+
+    Codes and zero points are names of values; weights are an array, which the caller may transpose.
+    """
     dtype = emitter.type(x).int_dtype
     zero, weight_zero = (128 if low < 0 else 0 for low in (dtype.low, int(weight.min())))
     ends = (dtype.low + zero, dtype.high + zero, int(weight.min()) + weight_zero, int(weight.max()) + weight_zero)
     taps = weight[0].size
+    # Sums of ONNX's integer products are int32; this bounds them in any order, with zero points or without.
     if min(ends) < 0 or max(ends) > 255 or taps * 255 * 255 >= 1 << 31:
         return None
     shifted = x if not zero else emitter.emit("Add", x, emitter.constant(zero))
@@ -121,7 +125,12 @@ def _step_table(emitter: Emitter, node: Node) -> None:
 
 
 def _counted(emitter: Emitter, x: str, rows: np.ndarray) -> str:
-    """Return how many thresholds [channels, steps] of its channel each element reaches."""
+    """Return the number of thresholds that each element of [N, channels, ..] reaches, of its channel's row.
+
+    Parameters
+    ----------
+    rows: [channels, steps], rising along each row.
+    """
     sides = len(emitter.type(x).shape) - 1
     channels, steps = rows.shape
     if steps <= COMPARED_STEPS:
@@ -132,10 +141,12 @@ def _counted(emitter: Emitter, x: str, rows: np.ndarray) -> str:
     # Binary search: the count grows by powers of two for as long as the threshold there is reached.
     bits = steps.bit_length()
     size = 1 << bits
+    # Places behind the last threshold are never reached, so the count ends there.
     padded = np.full((channels, size), np.iinfo(np.int64).max)
     padded[:, :steps] = rows
     table = emitter.constant(padded.ravel())
     first = emitter.constant((np.arange(channels) * size).reshape(-1, *[1] * sides))
+    # Zeros of x's shape, whatever the size of the batch.
     count = emitter.emit("Mul", x, emitter.constant(0))
     for bit in reversed(range(bits)):
         place = emitter.emit("Add", emitter.emit("Add", count, emitter.constant((1 << bit) - 1)), first)
@@ -164,7 +175,7 @@ def _rescale(emitter: Emitter, node: Node) -> None:
 
 
 def _rounded(emitter: Emitter, number: str, shift: np.ndarray) -> str:
-    """number / 2**shift, to the nearest, ties up: ONNX's integer division truncates, so the remainder goes first."""
+    """Return number / 2**shift to the nearest, ties up; the remainder goes first, as ONNX's division truncates."""
     power = np.int64(1) << shift
     moved = emitter.emit("Add", number, emitter.constant(power >> 1))
     divisor = emitter.constant(power)
@@ -306,4 +317,4 @@ INTEGERS: Mapping[str, Row] = {
     "slice": _slice,
     "argmax": _argmax,
 }
-"""Operators of integers, or of integers and floats alike --> how they are written in ONNX."""
+"""Operators on integers, or on integers and floats alike --> functions that write them in ONNX."""

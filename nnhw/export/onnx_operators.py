@@ -1,4 +1,4 @@
-"""Every operator of the IR: how it is written in ONNX, or why it is not."""
+"""Tables of the IR's operators: which function writes each in ONNX, or why none does."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ REFUSED: Mapping[str, str] = {
     ),
     "fixed_softmax": "its fixed-point arithmetic needs shifts of signed integers, which ONNX has not",
 }
-"""Operator that has no exact form --> why."""
+"""Operators without an exact form in ONNX --> why."""
 OPERATORS: Mapping[str, Row] = {**INTEGERS, **ATTENTION, **FLOATS}
-"""Operator of the IR --> what writes it."""
+"""Operators of the IR --> functions that write them."""

@@ -1,4 +1,4 @@
-"""Exported models in ONNX Runtime. Importing this imports onnxruntime."""
+"""Running exported models in ONNX Runtime. This module imports onnxruntime."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from nnhw.ir import Graph
 
 
 def run_file(content: bytes, graph: Graph, inputs: np.ndarray, optimized: bool = True) -> np.ndarray:
-    """Return what ONNX Runtime computes of [N, *shape] with the file of a graph of one input and one output.
+    """Return the results [N, *shape] that ONNX Runtime computes with an exported model of one input and one output.
 
     Parameters
     ----------
-    optimized: with all of its rewrites, as it runs by default.
+    content: the file of the model.
+    graph: the graph that it was exported from.
+    inputs: [N, *shape].
+    optimized: with all optimizations of ONNX Runtime, as it runs by default.
     """
     levels = onnxruntime.GraphOptimizationLevel
     options = onnxruntime.SessionOptions()

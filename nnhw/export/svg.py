@@ -1,6 +1,4 @@
-"""Graphs as SVG pictures, which any browser shows: boxes with text, lines with shapes and widths. No other tool is
-needed, and text stays text.
-"""
+"""Graphs as SVG pictures: boxes with text, and lines with shapes and widths. They are made without other tools."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ _COLOURS: Mapping[str, tuple[str, str]] = {
     "shape": ("#f1f3f4", "#80868b"),
     "floats": ("#eadcf8", "#6a2c9e"),
 }
-"""Kind of a box --> fill, stroke."""
+"""Colours of (fill, stroke) for each kind of box."""
 _KINDS: Mapping[str, str] = {
     **dict.fromkeys(("linear", "conv2d", "weighted_sum", "product", "matrix_product"), "products"),
     **dict.fromkeys(("threshold", "step_table", "rescale", "quantize", "dequantize"), "codes"),
@@ -56,10 +54,10 @@ class Shown:
 
     Parameters
     ----------
-    title: its first line, in bold.
-    lines: below it.
-    kind: of `_COLOURS`.
-    hint: what a browser shows when the mouse rests on it.
+    title: first line, in bold.
+    lines: lines below it.
+    kind: key of `_COLOURS`.
+    hint: text that a browser shows when the mouse rests on the box.
     """
 
     title: str
@@ -70,14 +68,14 @@ class Shown:
 
 @dataclass(frozen=True)
 class Picture:
-    """What is drawn.
+    """The boxes and lines of a picture, without positions.
 
     Parameters
     ----------
-    title: above all.
-    boxes: by name, each behind all that it reads.
-    edges: (from, to) --> label.
-    bodies: of loops, drawn below.
+    title: heading of the picture.
+    boxes: by name; each box stands behind all that it reads.
+    edges: label of each line by (from, to).
+    bodies: pictures of loops' bodies, drawn below.
     """
 
     title: str
@@ -91,8 +89,8 @@ def graph_picture(graph: Graph, notes: Mapping[str, Sequence[str]] | None = None
 
     Parameters
     ----------
-    notes: more lines for a node's box, by name: such as what the engine does that runs it.
-    title: the graph's name without one.
+    notes: further lines for a node's box, by name, such as the engine that runs it.
+    title: heading; default: the graph's name.
     """
     notes = notes or {}
     boxes: dict[str, Shown] = {}
@@ -104,7 +102,7 @@ def graph_picture(graph: Graph, notes: Mapping[str, Sequence[str]] | None = None
         for operand in graph.data_inputs(node):
             edges[operand.name, node.name] = _type(operand.type)
     for index, node in enumerate(graph.output_nodes):
-        name = f"\0output {index}"
+        name = f"\0output {index}"  # no node can have a name with a NUL in it
         boxes[name] = Shown("output", (_cut(node.name),), "input")
         edges[node.name, name] = _type(node.type)
     bodies = tuple(graph_picture(scan.body, title=f"{loop.name}: what each step does") for loop, scan in graph.loops)
@@ -194,7 +192,7 @@ def _box(shown: Shown) -> Box:
 
 
 def _labels(picture: Picture, layout: Drawing) -> list[tuple[float, float, str]]:
-    """Return where labels stand: at the beginning of each value's line, once for all that read it."""
+    """Return (x, y, text) of the labels: each value has one, at the beginning of its first line."""
     found: dict[str, tuple[float, float, str]] = {}
     for (start, end), text in picture.edges.items():
         x, y = layout.edges[start, end][0]
@@ -213,7 +211,7 @@ def _label(x: float, y: float, text: str) -> str:
 
 
 def _line(points: Sequence[Point]) -> str:
-    """Return a line that leaves and arrives straight down, with a curve between any two points."""
+    """Return the path of a line that leaves and arrives vertically, curved where x changes."""
     x, y = points[0]
     path = [f"M{x:.1f} {y:.1f}"]
     for left, top in points[1:]:

@@ -1,7 +1,7 @@
-"""Device families: one object each, which says all that nnhw has to know of a family.
+"""Device families: one object each, with all that nnhw has to know of a family.
 
-Plain data and small functions. Whoever maps, elaborates or builds reads it; nobody else compares names of families.
-What a family must give is `base.Family`; `docs/new-family.md` lists the files of a new one.
+They are plain data and small functions, which mapping, hardware and flow read; nothing outside compares names of
+families. `base.Family` says what a family must give, and `docs/new-family.md` lists the files of a new one.
 """
 
 from __future__ import annotations
@@ -16,4 +16,4 @@ from nnhw.families.ice40 import ICE40
 __all__ = ["ECP5", "FAMILIES", "ICE40", "Cost", "Family"]
 
 FAMILIES: Mapping[str, Family] = {family.name: family for family in (ICE40, ECP5)}
-"""By the name that a board's field `family` has."""
+"""The families by name, that of the field `family` of a board file."""

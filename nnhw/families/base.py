@@ -1,4 +1,4 @@
-"""What a device family must give. Every field is needed: a family that lacks one cannot be made."""
+"""What a device family must give. A field without a default cannot be left out, so no family can lack a fact."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from nnhw.families.tools import CellKinds, CellModels, Tools
 
 @dataclass(frozen=True)
 class DspBlock:
-    """A DSP block.
+    """The DSP block of a family.
 
     Parameters
     ----------
-    products: products of two factors of up to `factor_bits` bits that one block makes at the same time.
-    least_bits: of both factors of a product together, below which yosys makes it of LUTs.
-    multiplies_and_adds: the hardware can have a product of 16 x 16 bits and a sum of 32 bits made in one block.
+    products: how many products one block makes at the same time, each of two factors of up to `factor_bits` bits.
+    factor_bits: see `products`.
+    least_bits: a product whose factors have fewer bits than this together is made from LUTs by yosys.
+    multiplies_and_adds: one block can make a product of 16 x 16 bits and add it to a number of 32 bits.
     """
 
     products: int
@@ -30,12 +31,12 @@ class DspBlock:
 
 @dataclass(frozen=True)
 class PinRules:
-    """Pins in Amaranth.
+    """How Amaranth describes pins of the family.
 
     Parameters
     ----------
-    io_standard: attribute of a pin that says its voltage, and what it is where a board file does not say it.
-    constraints: file of constraints among those that Amaranth makes.
+    io_standard: (name of the attribute with a pin's I/O standard, its value if a board file gives none).
+    constraints: name of the constraint file among the files that Amaranth makes.
     """
 
     io_standard: tuple[str, str]
@@ -44,18 +45,17 @@ class PinRules:
 
 @dataclass(frozen=True)
 class Room:
-    """What may be planned of a device.
+    """How much of a device a mapping may plan to use.
 
     Parameters
     ----------
-    usable: share of a device's logic cells that a mapping may be estimated to take: beyond, clocks drop, or placement
-        finds no room.
-    usable_ff: the same of flip-flops, where they are counted apart.
-    usable_shared: the same of logic cells, for a shared engine.
-    stretch: factor on the budget of a design that is assembled: it may exceed the estimate of its layers alone by what
-        is only known then, which is FIFOs, converters of width and larger line buffers.
-    spare_ebr: block RAMs that stay free.
-    link: what UART, framing, CRC, identity, counters and reset take.
+    usable: largest estimated share of the device's logic cells, 0 to 1: beyond it clocks drop, or placement fails.
+    usable_ff: the same for flip-flops, in families that count them apart.
+    usable_shared: the same for logic cells, in designs with a shared engine.
+    stretch: factor, 1 or more, by which the assembled design may exceed this: FIFOs, width converters and larger line
+        buffers are known only then.
+    spare_ebr: block RAMs that must stay free.
+    link: what the link takes: UART, framing, CRC, identity, counters and reset.
     """
 
     usable: float
@@ -72,23 +72,23 @@ class Family:
 
     Parameters
     ----------
-    name: as in the field `family` of a board.
-    article, title: as people call it, in messages.
-    devices: that the flow can build for, as nextpnr calls them.
-    speeds: speed grades; ("",): the device's name says it.
-    clock_sources: how the clock may come from the oscillator; see `nnhw.boards.InputClock`.
-    platform: beginning of the name that Amaranth's platforms have for a device, in small letters.
-    block_ram, large_ram, lut_ram: its memories; no large RAM: None.
+    name: value of the field `family` of a board file.
+    article, title: indefinite article, and name of the family, in messages.
+    devices: devices that the flow can build for, by nextpnr's names.
+    speeds: speed grades; ("",) if the device's name includes it.
+    clock_sources: the ways in which the clock may come from the oscillator; see `nnhw.boards.InputClock`.
+    platform: beginning of the device names of Amaranth's platforms, in lower case.
+    block_ram, large_ram, lut_ram: its memories; a `large_ram` of None: it has no large RAM.
     logic: LUTs, carry chains, flip-flops.
     dsp: its DSP block; some devices of the family have none.
     pll: limits of its PLL.
-    pins: as Amaranth has them.
-    room: what may be planned of a device.
-    tools, kinds, models: how the tools build for it, what cells count as, and how they are simulated.
-    block_ram_lc, dsp_lc: logic cells that a block RAM or a DSP block is taken to be worth when foldings of the same
-        speed are compared.
-    dense_dsp: choice of a mapping: one DSP block multiplies and adds where sums are scaled to codes and that is exact,
-        and makes the products of two cells of one lane.
+    pins: how Amaranth describes pins.
+    room: how much of a device may be planned.
+    tools, kinds, models: how the tools build for it, what its cells count as, and how they are simulated.
+    block_ram_lc, dsp_lc: how many logic cells a block RAM or a DSP block counts for when foldings of the same speed are
+        compared.
+    dense_dsp: a mapping may put more into a DSP block: multiplication and addition of a requantizer where that is
+        exact, and the products of two cells of one lane.
     """
 
     name: str
@@ -114,19 +114,19 @@ class Family:
     dense_dsp: bool = False
 
     def weight(self, lc: float, ebr: int, dsp: int) -> float:
-        """Return one number to compare costs by."""
+        """Return a single number for the cost of logic cells, block RAMs and DSP blocks, in logic cells."""
         return lc + self.block_ram_lc * ebr + self.dsp_lc * dsp
 
     def block_rams(self, depth: int, bits: int, *, rom: bool = False, parts: int = 1) -> int:
-        """Return the block RAMs of a memory, see `BlockRam.shape`; a single word is a constant."""
+        """Return how many block RAMs a memory takes, see `BlockRam.shape`; none for a single word, a constant."""
         return self.block_ram.shape(depth, bits, rom, parts)[0] if depth > 1 else 0
 
     def rom_banks(self, depth: int, bits: int) -> int:
-        """Return how many memories one below another a ROM in block RAM is made of, with a multiplexer behind them."""
+        """Return how many banks a ROM in block RAM has: parts of its depth, with a multiplexer behind them."""
         return self.block_ram.shape(depth, bits, True, 1)[1]
 
     def large_rams(self, depth: int, bits: int) -> int | None:
-        """Return the large RAMs of a memory, side by side; None where the family has none, or none of that depth."""
+        """Return how many large RAMs a memory takes; None if the family has none, or one has too few words."""
         if self.large_ram is None or depth > self.large_ram.words:
             return None
         return -(-bits // self.large_ram.bits)

@@ -1,4 +1,4 @@
-"""What something takes of a device."""
+"""Costs: how much of each resource of a device something takes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Cost:
-    """Resources, each as the device of a board counts what it has.
+    """Numbers of resources, in the units in which a board file counts those of its device.
 
     Parameters
     ----------
-    lc: logic cells: places for a LUT that are taken, by a LUT or by what keeps one from being put there.
+    lc: logic cells: places for a LUT that are taken by one, or that nothing else can use any more.
     ebr, dsp, spram: block RAMs, DSP blocks, large RAMs.
     ff: flip-flops that are counted apart from `lc`; 0 in a family whose flip-flops are parts of its logic cells.
     """
@@ -23,7 +23,7 @@ class Cost:
     ff: float = 0
 
     def __rmul__(self, count: float) -> Cost:
-        """Return what so many take. Block RAMs, DSP blocks and large RAMs of a fraction are not meant."""
+        """Return the cost of `count` of them. Numbers of block RAMs, DSP blocks and large RAMs are rounded."""
         ebr, dsp, spram = (round(count * one) for one in (self.ebr, self.dsp, self.spram))
         return Cost(count * self.lc, ebr, dsp, spram, count * self.ff)
 

@@ -1,7 +1,7 @@
 """Lattice ECP5, built with Project Trellis.
 
-A slice has two LUTs and two flip-flops, and a flip-flop needs no LUT beside it: LUTs are counted, two for a carry cell,
-and flip-flops apart from them. The device is full when either runs out.
+A slice has two LUTs and two flip-flops, and a flip-flop can be used without the LUT beside it. So a logic cell is a
+LUT (a carry cell takes two), and flip-flops are counted apart. The device is full when either runs out.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from nnhw.families.pll import PllLimits
 from nnhw.families.tools import CellKinds, CellModels, Columns, Counts, FamilyTool, Tools
 
 REGISTER, CARRY, BLOCK_RAM = "TRELLIS_FF", "CCU2C", "DP16KD"
-"""Cells of a netlist: a flip-flop, two bits of a carry chain, a block RAM."""
+"""Types of cells in a netlist: a flip-flop, two bits of a carry chain, a block RAM."""
 
 
 def _synth(device: str, dsp: bool) -> str:
-    """Return the command; see `Tools.synth`.
+    """Return the synthesis command; see `Tools.synth`.
 
     Measured with `mnist_mlp` (of the HX8K) on an ECP5-25, grade 6, one seed: 5,821 TRELLIS_COMB and 104.4 MHz; with
     `-nowidelut` 6,635 and 91.5 MHz. yosys 0.70 runs abc9 on its own.
@@ -28,9 +28,9 @@ def _synth(device: str, dsp: bool) -> str:
 
 
 def _block_ram_columns(device: str) -> Columns:
-    """Return the places of an 85F, by nextpnr's names: 52 columns of four.
+    """Return the places for block RAMs of an 85F, by nextpnr's names: 52 columns of four; none for other devices.
 
-    Every nine tiles have four columns; in the middle of the device there are two tiles more.
+    Nine tiles have four columns; in the middle of the device two tiles come between.
     """
     if not device.endswith("85k"):
         return ()
@@ -39,7 +39,7 @@ def _block_ram_columns(device: str) -> Columns:
 
 
 def _cells_lc(cells: Counts) -> int:
-    """Count LUTs: a carry cell is two, a memory of 16 x 4 bits six, two of them for its write port."""
+    """Return the LUTs of a netlist: a carry cell takes two, a memory of 16 x 4 bits six, two of them to write it."""
     return cells.get("LUT4", 0) + 2 * cells.get(CARRY, 0) + 6 * cells.get("TRELLIS_DPR16X4", 0)
 
 

@@ -1,7 +1,7 @@
 """Lattice iCE40, built with Project IceStorm.
 
-A logic cell is one LUT4, one flip-flop and one carry. A flip-flop shares the cell of the LUT that drives it alone; one
-that takes its value from another flip-flop, a memory or a port has a cell of its own.
+A logic cell is one LUT4, one flip-flop and one carry. A flip-flop shares the cell only with the LUT that drives it; one
+that is driven by another flip-flop, a memory or a port has a cell of its own.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from nnhw.families.pll import PllLimits
 from nnhw.families.tools import CellKinds, CellModels, Counts, FamilyTool, Tools
 
 _ULTRA = "u"
-"""Beginning of the names of UltraPlus devices, whose cells are slow beside their wires."""
+"""Beginning of the names of UltraPlus devices, in which a LUT is slow compared with a wire."""
 
 
 def _synth(device: str, dsp: bool) -> str:
+    """Return the synthesis command; see `Tools.synth`."""
     kind = _ULTRA if device.startswith(_ULTRA) else device[:2]
     # -abc9 is what yosys 0.70 does on its own, and older ones do not.
     return f"synth_ice40 -device {kind} -top top -abc9{' -dsp' if dsp else ''}"
@@ -28,11 +29,11 @@ _FLIP_FLOPS = ("$_DFF_?_", "$_DFFE_?P_", "$_DFF_?P?_", "$_DFFE_?P?P_", "$_SDFF_?
 
 
 def _flip_flops(device: str) -> tuple[str, ...]:
-    """Return the commands; see `Tools.flip_flops`.
+    """Return the yosys commands that choose the kinds of flip-flops; see `Tools.flip_flops`.
 
-    The eight flip-flops of a tile have one enable and one reset. On the UP5K, of an enable or a reset that fewer than
-    three flip-flops share, synthesis makes logic in front of them, which nearly always fits the LUT beside each. The
-    command is `synth_ice40`'s own with two options more.
+    The eight flip-flops of a tile have one enable and one reset. On the UP5K, an enable or a reset that fewer than
+    three flip-flops share is made of logic in front of them, which nearly always fits the LUT beside each. The command
+    is the one of `synth_ice40` with two more options.
 
     Measured with seed 1, without --> with: a shared engine that fills a UP5K for ResNet-8 of two bits, no place in nine
     minutes --> placed in one (193 --> 119 pairs of enable and reset, 462 --> 400 tiles of flip-flops at least, 31 LUTs
@@ -47,6 +48,7 @@ def _flip_flops(device: str) -> tuple[str, ...]:
 
 
 def _cells_lc(cells: Counts) -> int:
+    """Return a lower bound of a netlist's logic cells: at best each LUT has a carry and a flip-flop beside it."""
     flip_flops = sum(number for kind, number in cells.items() if kind.startswith("SB_DFF"))
     return max(cells.get("SB_LUT4", 0), cells.get("SB_CARRY", 0), flip_flops)
 
@@ -69,8 +71,8 @@ _TOOLS = Tools(
     place_options=("--placer-heap-timingweight", "20"),
     pack_options=(),
     bitstream="design.bin",
-    # `ice40_dsp` (yosys 0.70) takes cells that are there already for its own: it cuts their clock and leaves out their
-    # registers, without a word.
+    # The pass `ice40_dsp` (yosys 0.70) also changes SB_MAC16 cells that the design has itself: it cuts their clock and
+    # removes their registers, without a message. So they are hidden from it.
     hidden=("SB_MAC16", "+/ice40/cells_sim.v"),
     table="SB_LUT4",
     flip_flops=_flip_flops,
@@ -106,7 +108,8 @@ ICE40 = Family(
         carry_lc=1,
         chain_bits=0,
         small_adders=(),
-        # A carry that leaves a chain takes a logic cell, and every chain begins at the first cell of a tile.
+        # As gates narrow sums are cheaper: a carry that leaves a chain takes a logic cell, and every chain begins at
+        # the first cell of a tile.
         gate_adder_bits=4,
         flip_flop_packs=True,
         compared_lc=1.7,

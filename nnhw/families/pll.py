@@ -1,4 +1,4 @@
-"""Clocks that a PLL makes: what limits it, and which settings are in reach."""
+"""Clocks that a PLL can make: its limits, and the settings within them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from fractions import Fraction
 from nnhw.errors import BoardError
 
 Hertz = tuple[int, int]
-"""The lowest and the highest frequency that is allowed."""
+"""The lowest and the highest frequency that is allowed, in hertz."""
 
 
 @dataclass(frozen=True)
 class PllSettings:
-    """A clock that a board's device can have: its oscillator's, divided, multiplied and divided again.
+    """A clock that a board's device can have: input_hz / input_divider * multiplier / output_divider.
 
     Parameters
     ----------
-    input_hz, output_hz: clocks; the output is rounded to whole hertz.
-    input_divider: of the oscillator's clock, to that of the phase detector.
-    multiplier: of the phase detector's clock, to that of the oscillator inside (VCO).
-    output_divider: of the VCO's clock. Without a PLL all three are 1.
+    input_hz, output_hz: the oscillator's clock, and the clock that is made, rounded to whole hertz.
+    input_divider: divides the oscillator's clock; the result is the clock of the phase detector.
+    multiplier: multiplies that; the result is the clock of the oscillator within the PLL (VCO).
+    output_divider: divides that. Without a PLL all three are 1.
     """
 
     input_hz: int
@@ -33,15 +33,15 @@ class PllSettings:
 
 @dataclass(frozen=True)
 class PllLimits:
-    """What a family's PLL can be set to.
+    """The limits of a family's PLL.
 
     Parameters
     ----------
-    input_hz, phase_hz, vco_hz, output_hz: of the oscillator, the phase detector, the VCO and the clock. An oscillator
-        that is not divided may be outside of `phase_hz`.
-    input_dividers, multipliers, output_dividers: the numbers that there are, ascending.
-    middle_first: of several settings with one input divider, take the one whose VCO is nearest to the middle of its
-        range; else the one with the smallest multiplier.
+    input_hz, phase_hz, vco_hz, output_hz: frequencies that are allowed for the oscillator, the phase detector, the VCO
+        and the clock that is made. An oscillator that is not divided may be outside of `phase_hz`.
+    input_dividers, multipliers, output_dividers: the numbers that can be set, ascending.
+    middle_first: of several settings with the same input divider, prefer the one whose VCO is nearest to the middle of
+        its range; else the one with the smallest multiplier.
     """
 
     input_hz: Hertz
@@ -54,13 +54,13 @@ class PllLimits:
     middle_first: bool
 
     def clocks(self, input_hz: int) -> tuple[PllSettings, ...]:
-        """Return every clock that the PLL makes of an input clock, slowest first.
+        """Return every clock that the PLL can make from an input clock, slowest first.
 
-        Of several settings for one clock it is the one with the fastest phase detector, which jitters least.
+        Of several settings for the same clock, the one with the fastest phase detector is taken: it jitters least.
 
         Raises
         ------
-        BoardError: the input is outside what the PLL takes.
+        BoardError: the input clock is outside of `input_hz`.
         """
         low, high = self.input_hz
         if not low <= input_hz <= high:
@@ -69,6 +69,7 @@ class PllLimits:
                 f"but the board's has {input_hz / 1e6:g} MHz"
             )
         found: dict[int, PllSettings] = {}
+        # The first setting of a clock stays: they come in the order of preference.
         for settings in self._settings(input_hz):
             found.setdefault(settings.output_hz, settings)
         return tuple(found[hz] for hz in sorted(found))
@@ -87,7 +88,7 @@ class PllLimits:
                         yield PllSettings(input_hz, output_hz, input_divider, multiplier, output_divider)
 
     def _multipliers(self, phase_hz: Fraction) -> list[int]:
-        """Return what brings a phase detector's clock into the range of the VCO."""
+        """Return the multipliers that bring a phase detector's clock into the range of the VCO, the preferred first."""
         allowed = [number for number in self.multipliers if _within(phase_hz * number, self.vco_hz)]
         middle = Fraction(sum(self.vco_hz), 2)
         return sorted(allowed, key=lambda number: abs(phase_hz * number - middle)) if self.middle_first else allowed

@@ -1,4 +1,4 @@
-"""How the open tools build for a family, and what its cells are to a simulator."""
+"""How the open tools build for a family, and how its cells are counted and simulated."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 Counts = Mapping[str, int]
-"""How many of each kind: cells of a netlist, or places of a device that are taken."""
+"""Numbers by kind: of the cells of a netlist, or of the used places of a device."""
 Columns = Sequence[Sequence[str]]
-"""Places for block RAMs, column by column from left to right; each column has as many, from the top down."""
+"""Places for block RAMs, by nextpnr's names: columns from left to right, each from the top down and of one length."""
 
 
 @dataclass(frozen=True)
 class FamilyTool:
-    """A program that is run for a family.
+    """A program that builds for a family.
 
     Parameters
     ----------
-    name: as on PATH.
-    version_option: makes it print its version.
-    minimum: version that suffices; (): any.
+    name: name of the program on PATH.
+    version_option: option with which it prints its version.
+    minimum: lowest version that will do; (): any.
     """
 
     name: str
@@ -33,21 +33,23 @@ class Tools:
 
     Parameters
     ----------
-    synth: yosys command for a device, without the stages of `-run`; with multiplications in DSP blocks or not.
-    place, pack: programs for place and route and for the bitstream.
-    package: of YoWASP, on PyPI, that has both.
-    constraints: ending of the file of constraints, and nextpnr's option for it.
-    layout: ending of the placed design, and nextpnr's option for it.
-    device_options: nextpnr's options for a device, a package and a speed grade.
-    place_options: options of nextpnr that pay.
-    pack_options: of the packer.
-    bitstream: name of the finished file, from which openFPGALoader knows its kind.
-    hidden: (type of cell, library that has it): cells of the design that inference of DSP blocks must not see.
-    table: type of a cell that is a lookup table, where contents are put in behind place and route, see
-        `nnhw.flow.implementation.contents`; None: they are part of the design.
-    flip_flops: yosys commands for a device that say which flip-flops synthesis makes, in front of its stage for these.
-    block_ram_columns: places for block RAMs on a device, see `nnhw.flow.implementation.floorplan`; none where nothing
-        is arranged.
+    synth: returns the yosys command for a device, without its option `-run`; the second argument says whether
+        multiplications may go into DSP blocks.
+    place, pack: programs for place and route, and for making the bitstream.
+    package: YoWASP's package on PyPI that has both.
+    constraints: (suffix of the constraint file, nextpnr's option for it).
+    layout: (suffix of the placed design's file, nextpnr's option for it).
+    device_options: returns nextpnr's options for a device, a package and a speed grade.
+    place_options: further options of nextpnr, which improve its results.
+    pack_options: options of the packer.
+    bitstream: name of the finished file; openFPGALoader knows its kind by the suffix.
+    hidden: (type of cell, yosys library that has it): cells of the design that yosys's inference of DSP blocks must not
+        see; None: there are none.
+    table: type of the cells for lookup tables whose contents are put in after place and route, see
+        `nnhw.flow.implementation.contents`; None: the contents are part of the design.
+    flip_flops: returns yosys commands for a device that restrict the kinds of flip-flops; run before yosys maps them.
+    block_ram_columns: returns the places for block RAMs on a device, see `nnhw.flow.implementation.floorplan`; empty
+        where nothing is arranged.
     """
 
     synth: Callable[[str, bool], str]
@@ -67,21 +69,21 @@ class Tools:
 
     @property
     def names(self) -> tuple[str, str, str]:
-        """The tools of a build, as on PATH."""
+        """Names of the programs of a build on PATH: synthesis, place and route, packer."""
         return ("yosys", self.place.name, self.pack.name)
 
 
 @dataclass(frozen=True)
 class CellKinds:
-    """What cells of a netlist, and places of a layout, count as.
+    """How cells of a netlist, and used places of a layout, are counted.
 
     Parameters
     ----------
-    lc: least logic cells of a netlist.
-    placed_lc: logic cells of a placement.
-    ff, placed_ff: the same of flip-flops, where they are counted apart; else 0.
-    block_rams, large_rams, dsps: cells of a netlist, by the beginning of their names.
-    placed: what nextpnr's report calls block RAMs, large RAMs and DSP blocks.
+    lc: returns the fewest logic cells that a netlist can take.
+    placed_lc: returns the logic cells that a placed design takes.
+    ff, placed_ff: the same for flip-flops in families that count them apart; else they return 0.
+    block_rams, large_rams, dsps: beginnings of the names of these cells in a netlist.
+    placed: names of block RAMs, large RAMs and DSP blocks in nextpnr's report; "" if there are none.
     """
 
     lc: Callable[[Counts], int]
@@ -95,24 +97,25 @@ class CellKinds:
 
     @staticmethod
     def count(cells: Counts, kinds: tuple[str, ...]) -> int:
-        """Return how many cells of a netlist are of some kinds."""
+        """Return how many cells of a netlist have a type that begins with one of `kinds`."""
         return sum(number for cell, number in cells.items() if kinds and cell.startswith(kinds))
 
 
 @dataclass(frozen=True, eq=False)
 class CellModels:
-    """What cells of a netlist are to a simulator.
+    """How cells of a netlist are simulated.
 
     Parameters
     ----------
-    files: with the models of the cells, in yosys's own folder of shared files.
-    own: file with models that yosys does not have, in `nnhw/flow/verification`; None: it has all.
-    defines: names that the files expect to be defined.
-    luts: ports of a lookup table by the type of the cell: the output, then the inputs from the lowest.
-    init: parameter of a lookup table that has its contents.
-    pins: (type of the cell at a pin; its ports: the pin, what comes in, what goes out).
-    plls: (input, outputs) by the type of the PLL: the simulated clock is the one that the PLL makes.
-    ignored: cells that only lead out of the device.
+    files: files with models of the cells, in yosys's folder of shared files.
+    own: file in `nnhw/flow/verification` with models that yosys does not have; None: yosys has all.
+    defines: names of macros that must be defined for these files.
+    luts: ports of lookup tables, by the type of the cell: the output, then the inputs from the lowest.
+    init: name of the parameter with a lookup table's content.
+    pins: (type of the cell at a pin, its port to the pin, its port for the input's value, that for the output's value).
+    plls: (input port, output ports) of PLLs, by the type of the cell: simulated outputs equal the input, which a test
+        bench drives with the clock that the PLL makes.
+    ignored: types of cells that only lead out of the device.
     """
 
     files: tuple[str, ...]

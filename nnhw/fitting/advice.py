@@ -16,19 +16,19 @@ from .sweep import devices, lowered, plain_variant, variants
 from .trials import Trial, Variant, attempt
 
 MOST_SECONDS = 60.0
-"""Seconds after which no other form of a network is tried unasked."""
+"""Once so many seconds are over, a build that does not fit maps no further form of the network to give advice."""
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What was tried where a network does not fit a board.
+    """What was tried for a network that does not fit a board.
 
     Parameters
     ----------
-    trials: that fit, the nearest to the network first: activations of straight lines, then the fewest bits less,
-        then other boards.
-    tried: how many were mapped.
-    seconds: no mapping began after so many; None: all were tried.
+    trials: the trials that fit, the form nearest to the given network first: piecewise linear activations, then
+        fewer bits, from the smallest reduction on, then larger boards.
+    tried: how many forms were mapped, fitting or not.
+    seconds: the time limit in seconds that stopped the trials; None: all forms were tried.
     """
 
     trials: tuple[Trial, ...]
@@ -37,13 +37,16 @@ class Advice:
 
 
 def advise(graph: Graph, board: str, options: Options, progress: Progress, seconds: float = MOST_SECONDS) -> Advice:
-    """Map variants of a captured graph that does not fit a board, until each way to change it has an answer.
+    """Map variants of a captured graph that does not fit a board, until each kind of change has been tried.
 
-    The rate that was asked for holds for each of them; foldings and arrays of other builds do not.
+    Each variant has to meet the rate that was asked for. Foldings and arrays that the options fix are dropped, because
+    they were chosen for the network as it is.
 
     Parameters
     ----------
-    seconds: no mapping begins after so many.
+    graph: captured, not lowered yet.
+    board: name of the board, or path of its file.
+    seconds: time limit: no mapping begins later than this; at least one is always made.
 
     Raises
     ------
@@ -53,6 +56,7 @@ def advise(graph: Graph, board: str, options: Options, progress: Progress, secon
     free = replace(options, overrides={}, array=None)
     start = time.monotonic()
     for variant, body, target in _candidates(graph, given, found, progress):
+        # The first form is mapped however long lowering took, so that there is always an answer.
         if found and time.monotonic() - start > seconds:
             return Advice(_fitting(found), len(found), seconds)
         with progress.stage(f"map on {target.name}, {variant}"):
@@ -67,7 +71,7 @@ def _fitting(found: Sequence[Trial]) -> tuple[Trial, ...]:
 def _candidates(
     graph: Graph, board: Board, found: Sequence[Trial], progress: Progress
 ) -> Iterator[tuple[Variant, Graph, Board]]:
-    """Yield what to try next, given what was found so far."""
+    """Yield the next variant, its integer graph and a board to map it on; `found` has the trials made until then."""
     forms = variants(graph, None)
     own, same = next(forms)
     plain = plain_variant(graph)
@@ -75,6 +79,8 @@ def _candidates(
         yield plain[0], lowered(plain[1], plain[0], progress), board
     try:
         for variant, form in forms:
+            # `found` is the caller's list and grows between two yields: what fits already makes forms that take more
+            # away pointless.
             if not any(one.fits and _is_nearer(one.variant, variant) for one in found):
                 yield variant, lowered(form, variant, progress), board
     except NotNarrowedError as error:
@@ -87,5 +93,5 @@ def _candidates(
 
 
 def _is_nearer(one: Variant, other: Variant) -> bool:
-    """Return whether a variant with straight lines for nothing has as many bits as another in everything."""
+    """Return whether `one` keeps the network's activations and has at least the bits of `other` in both widths."""
     return not one.replaced and one.weight_bits >= other.weight_bits and one.act_bits >= other.act_bits

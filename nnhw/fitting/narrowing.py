@@ -3,8 +3,8 @@
     quantizer of B bits, scale s             -->  quantizer of b bits, scale s * 2**(B - b)
     weights of B bits, scale s behind them   -->  round(weights / 2**(B - b)), scale s * 2**(B - b)
 
-So every layer has the shape and the widths that it would have if it were quantized with fewer bits, and what is mapped
-is a network that could be built. Its accuracy says nothing: who wants one of fewer bits quantizes or trains it again.
+Every layer gets the shape and the widths that it would have if it were quantized with fewer bits, so what is mapped is
+a network that could be built. Its accuracy says nothing: to use fewer bits, quantize or train the model again.
 """
 
 from __future__ import annotations
@@ -60,11 +60,12 @@ _PLAIN: dict[type[Op], Op] = {
     Tanh: Clamp(-1.0, 1.0),
     Sigmoid: HardSigmoid(),
 }
-"""What costs a multiplication, an addition and a shift, and what it stands in for."""
+"""Each activation whose steps are searched, and the piecewise linear function that replaces it: that one needs one
+multiplication, one addition and one shift."""
 
 
 class NotNarrowedError(InputError):
-    """A graph whose codes cannot be made narrower one by one."""
+    """The graph has integers that this module cannot narrow."""
 
 
 def width_of(graph: Graph) -> tuple[int, int]:
@@ -81,15 +82,16 @@ def narrowed(graph: Graph, weight_bits: int, act_bits: int) -> Graph:
 
     Parameters
     ----------
-    weight_bits, act_bits: from `BITS_MIN` on.
+    weight_bits, act_bits: most bits of weights and of codes between layers; at least `BITS_MIN`.
 
     Raises
     ------
-    NotNarrowedError: integers meet in an op whose result would mean something else, such as sums that a file format
-        gives as integers with a bias; loops.
+    NotNarrowedError: integers are operands of an op whose result would change its meaning, such as a bias that a file
+        format adds to sums as an integer; or the graph has loops.
     """
     narrow = _Narrowing(graph, weight_bits, act_bits).graph()
     found = width_of(narrow)
+    # Codes that come from elsewhere than a quantizer, such as from a bias in integers, kept their width.
     if found[0] > weight_bits or found[1] > act_bits:
         raise NotNarrowedError(
             f"the layers of '{graph.name}' read codes of {found[1]} bits that no quantizer makes, so they have no "
@@ -99,7 +101,7 @@ def narrowed(graph: Graph, weight_bits: int, act_bits: int) -> Graph:
 
 
 def with_plain_activations(graph: Graph) -> Graph:
-    """Return a graph with the nearest function of straight lines for each activation that is searched by its steps.
+    """Return a graph in which a piecewise linear function replaces each activation whose steps are searched.
 
     Tanh becomes a clamp to -1..1, sigmoid a hard sigmoid, all others ReLU.
     """
@@ -118,10 +120,11 @@ def _made_plain(node: Node) -> Node:
 
 
 def _first_quantizers(graph: Graph) -> set[str]:
-    """Return the quantizers of the model's input: those that no code comes to."""
+    """Return the quantizers of the model's input: those that depend on no other quantizer."""
     coded: set[str] = set()
     for node in graph.nodes:
         if isinstance(node.op, Quantize) or any(name in coded for name in node.inputs):
+            # Nodes stand behind their operands, so one pass over them follows all paths from quantizers.
             coded.add(node.name)
     return {
         node.name
@@ -144,7 +147,7 @@ def _code(node: Node) -> IntType:
 
 
 class _Narrowing:
-    """One walk over a graph: each integer value has an exponent e; its codes count 2**e of the old ones."""
+    """One walk over a graph. Each integer value gets an exponent e: one step of its new codes is 2**e old steps."""
 
     def __init__(self, graph: Graph, weight_bits: int, act_bits: int) -> None:
         self._old, self._bits = graph, (weight_bits, act_bits)
@@ -170,9 +173,11 @@ class _Narrowing:
         exponents = [self._exponents.get(name, 0) for name in node.inputs]
         inputs = [self._names[name] for name in node.inputs]
         if isinstance(op, Dequantize):
+            # The coarser codes mean the same real numbers only with a scale that is larger by the same factor.
             inputs[1] = self._scaled(node.inputs[1], exponents[0])
         elif isinstance(op, _WEIGHTED):
             inputs[1], taken = self._weights(node.inputs[1])
+            # A sum of products counts in the product of both steps, so the exponents add.
             self._exponents[node.name] = exponents[0] + taken
         elif isinstance(op, Product):
             self._exponents[node.name] = sum(exponents)
@@ -182,6 +187,7 @@ class _Narrowing:
 
     def _quantizer(self, node: Node, op: Quantize) -> str:
         code, wanted = _code(node), self._bits[1]
+        # A bipolar code has one bit already; the input's codes are what the host sends, so they stay.
         less = 0 if op.bipolar or node.name in self._first else max(0, code.bits - wanted)
         self._exponents[node.name] = less
         if less:
@@ -197,12 +203,13 @@ class _Narrowing:
         return self._builder.constant(scale, values, self._old.node(scale).type)
 
     def _weights(self, name: str) -> tuple[str, int]:
-        """Return narrow weights, and by how many bits they are narrower."""
+        """Return the name of the narrow weights, and by how many bits they are narrower than the given ones."""
         node = self._old.node(name)
         code = _code(node)
         less = max(0, code.bits - self._bits[0])
         if not less:
             return self._names[name], 0
+        # Rounding may reach past the end of the range, such as 127 / 16 = 7.9 to 8, hence the clip.
         narrow = IntType(_fewer(code.low, less), _fewer(code.high, less))
         values = np.clip(np.rint(self._old.constants[name] / 2.0**less), narrow.low, narrow.high).astype(np.int64)
         return self._builder.constant(name, values, TensorType(node.type.shape, narrow), node.location), less
@@ -217,5 +224,5 @@ class _Narrowing:
 
 
 def _fewer(end: int, less: int) -> int:
-    """Return an end of a range in steps of 2**less, towards 0."""
+    """Return one end of a range of codes, counted in steps of 2**less and rounded towards 0."""
     return end >> less if end >= 0 else -(-end >> less)

@@ -1,4 +1,4 @@
-"""What was tried on boards, and what each layer takes, as a person reads it."""
+"""Tables for the terminal: the trials on boards, and the resources that each layer takes."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def render_advice(advice: Advice) -> RenderableType:
 
 
 def trial_table(title: str, trials: Sequence[Trial]) -> Table:
-    """Return a table of what was mapped: a row for each trial.
+    """Return a table with a row for each trial, grouped by board.
 
-    W/A are bits of weights and activations, engine/s and link/s images a second.
+    W/A are bits of weights and activations, engine/s and link/s images per second.
     """
     table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
     for name in ("board", "W/A", "style"):

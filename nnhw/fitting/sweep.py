@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 WIDTHS = ((8, 8), (8, 4), (4, 8), (4, 4), (2, 4), (2, 2))
-"""Bits of weights and activations that are tried of themselves, of those that are below what the network has."""
-BITS_MAX = 16
+"""Bits of (weights, activations) that are tried when none are named, widest first; each is cut to the network's own."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -35,8 +34,8 @@ class Fits:
 
     Parameters
     ----------
-    name: of the model.
-    trials: by variant, in each the boards from the smallest on.
+    name: name of the model.
+    trials: all trials, sorted by variant, and within a variant by the size of the board's device, smallest first.
     """
 
     name: str
@@ -44,7 +43,7 @@ class Fits:
 
     @property
     def fitting(self) -> tuple[Trial, ...]:
-        """Those that fit, the fastest from host to result first."""
+        """The trials that fit, the highest rate through link and engine first."""
         return tuple(sorted((one for one in self.trials if one.fits), key=lambda one: -one.rate))
 
     def __repr__(self) -> str:
@@ -53,12 +52,7 @@ class Fits:
         return f"<Fits of '{self.name}': {len(fitting)} of {len(self.trials)} fit{best}>"
 
     def _repr_html_(self) -> str:
-        rows = {
-            f"{one.board.name}, {one.variant}": f"{one.rate:,.0f} images/s ({one.style})"
-            if one.fits
-            else "does not fit"
-            for one in self.trials
-        }
+        rows = {f"{one.board.name}, {one.variant}": _outcome(one) for one in self.trials}
         return facts_table(self.name, rows)
 
 
@@ -80,15 +74,17 @@ def fit(
 
     Parameters
     ----------
-    boards: by name; otherwise one board for each device that nnhw knows.
-    widths: bits of weights and activations; otherwise the network's own, and on boards where it does not fit, those of
-        `WIDTHS` in turn until one fits. What a network of fewer bits takes is known without training it; its accuracy
-        is not.
-    style: `streaming`, `shared` or `auto`, as of `nnhw.build`.
-    clock_mhz: for which rates are said; otherwise each board's usual one.
-    calibrate: data with which a float model is quantized; None: it has quantizers.
-    weight_bits, act_bits: 1 to 8, with `calibrate`.
-    progress: as of `nnhw.build`.
+    example_input: one batch such as the model will see, shape [batch, ..].
+    boards: names of boards; without any, one board for each device that nnhw knows.
+    widths: bits of (weights, activations) to try; None: the network's own, and on boards where it does not fit, those
+        of `WIDTHS` in turn until one fits. What a network of fewer bits takes is known without training it; its
+        accuracy is not.
+    style: `streaming`, `shared` or `auto`, as in `nnhw.build`.
+    clock_mhz: clock in MHz for which rates are computed; None: each board's usual one.
+    name: name of the network; None: that of its class.
+    calibrate: data with which a float model is quantized first; None: the model has quantizers.
+    weight_bits, act_bits: 1 to 8, the widths of that quantization; only with `calibrate`.
+    progress: as in `nnhw.build`.
 
     Raises
     ------
@@ -121,7 +117,8 @@ def fit_file(
 
     Parameters
     ----------
-    widths: such as '4/8': bits of weights and of activations.
+    file: path of the model's file, as for `nnhw build`.
+    widths: texts such as '4/8': bits of weights and of activations.
     """
     progress, wanted = progress or SilentProgress(), parse_widths(widths)
     options = _options(style, clock_mhz)
@@ -142,7 +139,10 @@ def fit_graph(
 
 
 def parse_widths(texts: Sequence[str]) -> list[tuple[int, int]] | None:
-    """Return bits of weights and activations of texts such as '4/8'; None without any. Raises: InputError."""
+    """Parse texts such as '4/8' to pairs of bits of weights and activations; None if there are no texts.
+
+    Raises: InputError for a text of another form.
+    """
     found = []
     for text in texts:
         parts = text.split("/")
@@ -153,16 +153,17 @@ def parse_widths(texts: Sequence[str]) -> list[tuple[int, int]] | None:
 
 
 def devices(names: Sequence[str]) -> list[tuple[Board, tuple[str, ...]]]:
-    """Return boards, each with the names of others that have the same device, from the smallest device on.
+    """Return boards, each with the names of the other boards that have the same device; the smallest device first.
 
     Parameters
     ----------
-    names: of boards, each of which stands for itself; without any, one board for each device.
+    names: boards to return, in this order and without others beside them; if empty, one board for each device.
     """
     if names:
         return [(load_board(name), ()) for name in dict.fromkeys(names)]
     groups: dict[object, list[Board]] = {}
     for board in list_boards():
+        # Mapping sees nothing of a board but its family and resources, so one of a group stands for all.
         groups.setdefault((board.family, board.resources), []).append(board)
     ordered = sorted(groups.values(), key=lambda group: group[0].resources.lc)
     return [(group[0], tuple(board.name for board in group[1:])) for group in ordered]
@@ -173,23 +174,26 @@ def variants(graph: Graph, widths: Iterable[tuple[int, int]] | None) -> Iterator
 
     Raises
     ------
-    InputError: widths that are none, or more than the network has; what has no narrower form.
+    InputError: widths below `BITS_MIN` or above those of the network. NotNarrowedError, an InputError: the network has
+        no narrower form.
     """
     own = width_of(graph)
     yield Variant(*own, own=True), graph
     for weight_bits, act_bits in dict.fromkeys(_tried(own) if widths is None else _checked(widths, own)):
+        # Cut to the network's own widths, a pair of `WIDTHS` may be the network itself, or come twice
+        # (`dict.fromkeys`).
         if (weight_bits, act_bits) != own:
             yield Variant(weight_bits, act_bits), narrowed(graph, weight_bits, act_bits)
 
 
 def plain_variant(graph: Graph) -> tuple[Variant, Graph] | None:
-    """Return a captured graph with straight lines for its activations; None where it has no others."""
+    """Return a captured graph with piecewise linear activations; None if it has no other activations."""
     replaced = activations_of(graph)
     return (Variant(*width_of(graph), replaced=replaced), with_plain_activations(graph)) if replaced else None
 
 
 def _tried(own: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    """Yield the usual widths, none of them more than the network has."""
+    """Yield `WIDTHS`, each cut to the network's own widths."""
     for weight_bits, act_bits in WIDTHS:
         yield min(weight_bits, own[0]), min(act_bits, own[1])
 
@@ -238,6 +242,6 @@ def _outcome(one: Trial) -> str:
 
 
 def lowered(graph: Graph, variant: Variant, progress: Progress) -> Graph:
-    """Return the integer graph of a variant."""
+    """Return the integer graph of a variant's captured graph: the part that runs on the device."""
     with progress.stage(f"lower, {variant}"):
         return split(lower(graph)).body

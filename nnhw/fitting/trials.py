@@ -1,4 +1,4 @@
-"""One network on one board, mapped: what it takes and how fast it is, or what is missing."""
+"""Mapping one network on one board: the resources it takes and its rate, or why it does not fit."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from nnhw.ir import Graph
 
 @dataclass(frozen=True)
 class Variant:
-    """A form of the network.
+    """A form of the network that is mapped.
 
     Parameters
     ----------
-    weight_bits, act_bits: of the widest weights, and of the widest codes between layers.
-    replaced: activations that gave way to straight lines.
-    own: it is the network as it was given.
+    weight_bits, act_bits: bits of the widest weights, and of the widest codes between layers.
+    replaced: names of the activations that were replaced by piecewise linear functions.
+    own: whether this is the network as it was given.
     """
 
     weight_bits: int
@@ -36,20 +36,19 @@ class Variant:
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of mapping a variant on a board.
+    """The result of mapping a variant on a board.
 
     Parameters
     ----------
-    board: the first of those that have this device.
-    alike: names of the other boards with the same device.
-    style: `streaming` or `shared`; empty where it does not fit.
-    cycles: from frame to frame; 0 where it does not fit.
-    clock_hz: for which rates are said.
-    link: images a second that the board's link carries; 0 where it does not fit.
-    resources: estimated, by name.
-    missing: why it does not fit; empty where it does.
-    fits: it was mapped.
-    supported: it fits, or would if it were smaller.
+    board: the board; it also stands for others with the same device.
+    alike: names of those other boards.
+    style: `streaming` or `shared`; empty if it does not fit.
+    cycles: clock cycles from one frame to the next; 0 if it does not fit.
+    clock_hz: the clock for which rates are computed, in Hz.
+    link: images per second that the board's link carries; 0 if it does not fit.
+    resources: estimated resources by name, such as `lc` and `ebr`, with the link.
+    missing: why it does not fit; empty if it fits.
+    supported: whether it fits or is only too large; False: the network has something that cannot be mapped.
     """
 
     board: Board
@@ -70,18 +69,19 @@ class Trial:
 
     @property
     def engine(self) -> float:
-        """Images a second that the engine computes at the clock; 0 where it does not fit."""
+        """Images per second that the engine computes at the clock; 0 if it does not fit."""
         return self.clock_hz / self.cycles if self.cycles else 0.0
 
     @property
     def rate(self) -> float:
-        """Images a second from host to result."""
+        """Images per second from host to result: the slower of engine and link."""
         return min(self.engine, self.link)
 
     @property
     def fullest(self) -> tuple[str, float]:
         """The resource of which the largest share is taken, and that share."""
         has = {name: getattr(self.board.resources, name) for name in RESOURCES}
+        # Resources that the board does not have at all are left out.
         shares = {name: self.resources.get(name, 0) / count for name, count in has.items() if count}
         return max(shares.items(), key=lambda item: item[1])
 
@@ -91,7 +91,7 @@ def attempt(body: Graph, variant: Variant, board: Board, alike: tuple[str, ...],
 
     Raises
     ------
-    NnhwError: but for what says that the network cannot be mapped.
+    NnhwError: any error but a MappingError, which becomes the trial's `missing`.
     """
     clock_hz = options.clock_hz or board.target_clock_hz
     try:

@@ -14,18 +14,18 @@ from nnhw.mapping.requantize import describe
 
 @dataclass(frozen=True)
 class ArrayWork:
-    """What an array does for one layer.
+    """The work of one array for one layer.
 
     Parameters
     ----------
-    layer: of the model.
+    layer: name of the layer in the model.
     engine: `matmul`, `channelwise` or `shared`.
     pe, simd: cells, and lanes of a cell.
-    cycles: of a frame that the layer takes.
-    busy: of them, those in which the array multiplies.
-    products: of one frame that the model asks for.
-    weight_bits: of the layer's weights.
-    requantizer: in words; None where raw sums leave.
+    cycles: cycles that the layer takes for a frame.
+    busy: those of them in which the array multiplies.
+    products: multiplications of one frame that the model needs.
+    weight_bits: bits of all the layer's weights together.
+    requantizer: how sums become codes, in words; None where the sums themselves are the result.
     """
 
     layer: str
@@ -40,26 +40,27 @@ class ArrayWork:
 
     @property
     def lanes(self) -> int:
-        """Products of a cycle."""
+        """Multiplications per cycle when the array is full."""
         return self.pe * self.simd
 
 
 def works(accelerator: Accelerator) -> tuple[ArrayWork, ...]:
-    """Return what the arrays of an accelerator do, layer by layer."""
+    """Return the work of all arrays of an accelerator, layer by layer."""
     return tuple(work for stage in accelerator.stages for work in works_of(stage))
 
 
 def peak(accelerator: Accelerator) -> Fraction:
-    """Return the products that all arrays could do between two frames, on average."""
+    """Return the multiplications that all arrays together could do in one initiation interval, on average."""
     lanes = 0
     for stage in accelerator.stages:
+        # All layers of a shared engine have the same array, which counts once.
         found = works_of(stage)
         lanes += found[0].lanes if found else 0
     return lanes * accelerator.schedule.interval
 
 
 def works_of(stage: Stage) -> tuple[ArrayWork, ...]:
-    """Return what the array of a stage does; nothing where it has none."""
+    """Return the work of a stage's array, layer by layer; empty where the stage has no array."""
     return tuple(_works(stage))
 
 

@@ -1,4 +1,4 @@
-"""From a board and the user's wishes to what the mapper is asked for."""
+"""From a board and a user's options to the budget and the rate for which the mapper is called."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from nnhw.mapping.shared.search.cost import array_cost
 
 
 def map_on_board(body: Graph, board: Board, options: Options) -> tuple[Mapped, dict[str, Any]]:
-    """Map an integer graph on what a board leaves beside the link.
+    """Map an integer graph onto what a board leaves beside the link.
 
     Returns
     -------
-    The mapped network, and what the report says of it.
+    The mapped network, and the facts of the stage `map` for the report.
 
     Raises
     ------
@@ -39,7 +39,7 @@ def map_on_board(body: Graph, board: Board, options: Options) -> tuple[Mapped, d
 
 
 def available(board: Board) -> Budget:
-    """Return what a board leaves to engines beside the link."""
+    """Return the resources of a board that are left for engines beside the link."""
     family = FAMILIES[board.family]
     room = family.room
     return Budget(
@@ -47,16 +47,17 @@ def available(board: Board) -> Budget:
         ebr=board.resources.ebr - room.link.ebr - room.spare_ebr,
         dsp=board.resources.dsp,
         spram=board.resources.spram,
+        # A board states no flip-flops where each logic cell has one: then the limit of logic cells is theirs.
         ff=board.resources.ff * room.usable_ff - room.link.ff if board.resources.ff else inf,
     )
 
 
 def _map_at_rate(body: Graph, board: Board, budget: Budget, family: Family, options: Options) -> Mapped:
-    """Return the mapping that reaches the rate asked for, or where none was, the fastest.
+    """Return a mapping that reaches the rate asked for; the fastest one where none was asked for.
 
     Raises
     ------
-    MappingError: it does not fit; or nothing that fits is so fast, with the rate of the fastest.
+    MappingError: it does not fit, or no mapping that fits is fast enough; the message has the rate of the fastest.
     """
     interval = target_interval(board, options)
     if interval is not None:
@@ -71,13 +72,18 @@ def _map_at_rate(body: Graph, board: Board, budget: Budget, family: Family, opti
 
 
 def style_of(mapped: Mapped) -> dict[str, Any]:
-    """Return what the report says of the style: what it is, why, the memory map, and which layers take turns."""
+    """Return the report's entry of the style: its name, why it was chosen, the memory map, and the fused layers."""
     turns = [fusion.title(compiled.network) for compiled in mapped.compiled for fusion in compiled.fusions]
     return {"name": mapped.style, "why": mapped.why, "memory": memory_map(mapped), "turns": turns}
 
 
 def memory_map(mapped: Mapped) -> list[dict[str, Any]] | None:
-    """Return what lies where in the memories of shared engines, by address, and which layers write and read it."""
+    """Return the memory map of the shared engines: each value by address, with the layers that write and read it.
+
+    Returns
+    -------
+    A row for each value, addresses and sizes in memory words; None without shared engines.
+    """
     found = [row for number, compiled in enumerate(mapped.compiled, 1) for row in _memory(compiled, number)]
     return found or None
 
@@ -95,18 +101,18 @@ def _memory(compiled: Compiled, engine: int) -> list[dict[str, Any]]:
 
 
 def target_interval(board: Board, options: Options) -> int | None:
-    """Return the cycles a frame that suffice for the rate asked for, at the clock asked for or the usual one."""
+    """Return the cycles per frame at the rate asked for, with the clock asked for, else the board's usual one."""
     if options.target_fps is None:
         return None
     return max(1, int(_clock_hz(board, options) / options.target_fps))
 
 
 def estimate(accelerator: Accelerator, family: Family, spram: bool = False) -> dict[str, int]:
-    """Return the resources that an accelerator with its link is expected to take.
+    """Return the resources that an accelerator with its link is expected to take, by name of the resource.
 
     Parameters
     ----------
-    spram: a shared engine has its memory in large RAM.
+    spram: shared engines keep their memory in SPRAM instead of block RAM.
     """
     link = family.room.link
     if accelerator.programs:

@@ -22,21 +22,22 @@ class Options:
 
     Parameters
     ----------
-    clock_hz: that the engine must reach; None: the fastest that holds.
-    target_fps: frames per second that suffice at the engine; None: the fastest mapping that fits.
+    clock_hz: clock that the engine must reach, in Hz; None: the fastest that place and route reaches.
+    target_fps: frames per second of the engine that are enough; None: the fastest mapping that fits.
     overrides: foldings by layer name, see `nnhw.mapping.mapper.map_body`.
-    seeds: place-and-route runs, of which the best counts.
-    jobs: processes at a time.
-    frames: that the RTL simulation runs; 0: no simulation.
-    netlist_frames: that run through the netlist behind place and route; 0: none.
+    seeds: number of place-and-route runs, of which the best is taken.
+    jobs: tool processes at a time.
+    frames: number of frames of the RTL simulation; 0: no simulation.
+    netlist_frames: number of frames that are simulated with the placed netlist; 0: none.
     style: `streaming`: each layer has an engine of its own; `shared`: one engine runs a program of layers; `auto`: the
         faster that fits.
-    array: of a shared engine that is there already: only a program is made for it.
-    reusable: the shared engine is for other networks, too: no layer has an engine of its own, and limits have room.
-    sequences: of a recurrent network, so many take turns; see `nnhw.mapping.mapper.map_body`.
-    base: build folder whose layout is taken where the new build has other contents of memories alone; None: the folder
-        that is built into.
-    link: kind of the board's link that the build is for; empty: the one that the board file says.
+    array: array of a shared engine that is built already: only a program is made for it.
+    reusable: the shared engine is for other networks, too: no layer has an engine of its own, and its limits leave room
+        for larger layers.
+    sequences: number of sequences that take turns in a recurrent network; see `nnhw.mapping.mapper.map_body`.
+    base: build folder whose layout is reused if the new build differs only in the contents of memories; None: the
+        folder that is built into.
+    link: kind of the board's link that the build is for; empty: the one that the board file names.
     """
 
     clock_hz: float | None = None
@@ -88,6 +89,7 @@ def load_overrides(path: Path) -> dict[str, dict[str, int]]:
     except (OSError, ValueError) as error:
         raise InputError(f"overrides file '{path}' cannot be read: {error}") from None
     for layer, table in document.items():
+        # Not isinstance: TOML's true and false are bool, which is a subclass of int.
         if not isinstance(table, dict) or not all(type(value) is int for value in table.values()):
             raise InputError(
                 f"overrides file '{path}': '{layer}' needs a table of whole numbers, such as [\"{layer}\"] with "
@@ -101,12 +103,13 @@ def load_array(build: Path, board: str) -> ArrayConfig:
 
     Parameters
     ----------
-    board: by name, on which another program is to run.
+    board: name of the board on which another program is to run.
 
     Raises
     ------
-    InputError: it has none, or layers beside it that are part of its bitstream; it was built for another board.
-    BuildError: no build folder that is mapped.
+    InputError: the build has no shared engine, several, or layers with engines of their own, which are part of its
+        bitstream; or it was built for another board.
+    BuildError: no build folder in which `map` has run.
     """
     accelerator = Accelerator.load(build)
     if not accelerator.programs:

@@ -1,4 +1,4 @@
-"""Running the stages: what is current stays, what is not is made again."""
+"""Running the stages of a build: files that are up to date are kept, the others are made again."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ REPORT, TIMING = "report.json", "timing.json"
 
 @dataclass(frozen=True, repr=False)
 class Build:
-    """A build folder with what is in it.
+    """A finished build: its folder and its report.
 
     Parameters
     ----------
-    path: of the folder.
-    report: see `docs/report-schema.md`.
+    path: the build folder.
+    report: content of `report.json`, see `docs/report-schema.md`.
     """
 
     path: Path
@@ -59,11 +59,11 @@ class Build:
 
     @classmethod
     def load(cls, path: Path | str) -> Build:
-        """Take a folder that `nnhw build` made.
+        """Open a folder that `nnhw build` made.
 
         Raises
         ------
-        BuildError: there is none, it is not complete, or another version made it.
+        BuildError: the folder does not exist, is not complete, or was made by another version of nnhw.
         """
         folder = BuildFolder.open(Path(path))
         report = read_json(folder.path / REPORT)
@@ -92,7 +92,7 @@ class Build:
 
     @property
     def _cycles(self) -> float | None:
-        """Cycles from image to image, simulated if they were."""
+        """Cycles from one image to the next: those counted in simulation, else those predicted; None before `map`."""
         interval = self.report["cycles"]["interval"]
         found: float | None = interval["predicted"] if interval["simulated"] is None else interval["simulated"]
         return found
@@ -138,42 +138,46 @@ def build(
     rewrites: Sequence[Rewrite] = (),
     progress: Progress | bool = True,
 ) -> Build:
-    """Make an accelerator of a model; what a build folder has already is not made again.
+    """Build an accelerator for a model; stages whose files in the build folder are up to date are skipped.
 
     Parameters
     ----------
     model: in any mode; a copy in eval mode is built.
     example_input: [batch, ..]: shape, dtype and range of what the model will see.
     board: name of a board, an alias, or the path of a board file.
-    name: of the model; its class says it otherwise.
-    out: the build folder; `build/<name>-<board>` otherwise.
-    clock_mhz: that the engine must reach; the fastest that holds otherwise.
-    target_fps: frames per second at the engine that suffice; the fastest mapping that fits otherwise.
+    name: name of the model; default: that of its class in lower case.
+    out: the build folder; default: `build/<name>-<board>`.
+    clock_mhz: clock that the engine must reach, in MHz; default: the fastest that place and route reaches.
+    target_fps: frames per second of the engine that are enough; default: the fastest mapping that fits.
     style: `streaming`: an engine for each layer; `shared`: one engine runs a program; `auto`: the faster that fits.
-    array: folder of a build with a shared engine, for which a program is made.
+    array: folder of a build with a shared engine, which is to run this model too: only a program is made for it.
     reusable: with style `shared`: the engine is made for other networks as well, which are then built with `array`.
-    sequences: of a recurrent network, so many take turns, a step of each: engines that would wait for the state of the
-        step before work on the steps of the others.
+    sequences: number of sequences that take turns in a recurrent network, one step each: an engine that waits for the
+        state of one sequence works on the steps of the others meanwhile.
     overrides: foldings by layer name, or a TOML file of them.
-    seeds: place-and-route runs, of which the best counts.
-    jobs: processes at a time; all cores otherwise.
-    frames: that the RTL simulation runs; 0: none.
-    netlist_frames: that run through the netlist of the bitstream, entered at the pins of its link; 0: none.
-    base: build folder of a network that differs in its weights alone, whose layout is taken with other contents; the
-        folder `out` itself otherwise, where it has one. A network that differs in more is built as a whole.
-    link: `uart` or `spi`, of those that the board has; the one that its board file says otherwise.
+    seeds: number of place-and-route runs, of which the best is taken.
+    jobs: tool processes at a time; default: the number of cores.
+    frames: number of frames of the RTL simulation; 0: no simulation.
+    netlist_frames: number of frames that the placed netlist is simulated with, through the pins of its link; 0: none.
+    base: build folder of a network that differs in its weights alone: its layout is kept, and only the contents of
+        memories are changed; default: the folder `out`, where it holds a finished build. A network that differs in
+        more is built as a whole.
+    link: `uart` or `spi`, where the board has it; default: the link that its board file names.
     calibrate: data with which a float model is quantized, as `nnhw.quantize` takes it; None: the model has quantizers.
-    evaluate, labels: images, else those of `calibrate`, and their labels [N]: the accuracy before and after
-        quantization is noted in the report.
-    weight_bits, act_bits: 1 to 8, with `calibrate`.
-    start_from, stop_at: the first and the last stage to run; what the stages before have made is taken as it is.
+    evaluate, labels: images (default: those of `calibrate`) and their labels [N]: the report then has the accuracy
+        before and after quantization.
+    weight_bits, act_bits: bits of weights and of activations, 1 to 8, with `calibrate`.
+    start_from, stop_at: the first and the last stage to run; files of the stages before it are used as they are.
     rewrites: of the model's graph, in order; see `docs/rewrites.md`.
     progress: where the build reports. True: bars in a terminal or a notebook, nothing elsewhere; False: nothing.
 
     Raises
     ------
-    NnhwError: see `nnhw.errors`; what is finished by then stays in the build folder. Another build into the same folder
-        is waited for.
+    NnhwError: see `nnhw.errors`; stages that have finished stay in the build folder.
+
+    Notes
+    -----
+    A build waits while another one writes into the same folder.
     """
     check_stages(start_from, stop_at)
     from nnhw.frontend.source import Source, identifier
@@ -232,6 +236,7 @@ def run_build(
     with BuildFolder.lend(path, name, found.name, progress.note) as folder:
         base = _base(options, folder, selected)
         job = Job(folder, found, options, progress, source, base)
+        # A build without frames or without a simulator has no files of `simulate`, and no later stage reads them.
         for earlier in STAGE_NAMES[: STAGE_NAMES.index(start_from)]:
             if earlier != "simulate":
                 folder.require(earlier)
@@ -252,7 +257,10 @@ def _board_with_link(name: str, options: Options) -> Board:
 
 
 def _base(options: Options, folder: BuildFolder, selected: list[BuildStage]) -> Base | None:
-    """Return the finished build that may be patched: before a stage runs, as what is made anew takes its place."""
+    """Return the finished build that may be patched, None where there is none.
+
+    It is read into memory before the first stage runs: it may be the folder itself, whose files the stages replace.
+    """
     from nnhw.flow.implementation.patching import load_base
 
     return load_base(options.base, folder) if any(stage.name == "build" for stage in selected) else None
@@ -297,7 +305,10 @@ def _can_simulate(options: Options, progress: Progress) -> bool:
 
 
 def _advance(stage: BuildStage, job: Job) -> None:
-    """Run one stage unless its files are current. A new model shows only in what `capture` makes: that always runs."""
+    """Run one stage unless its files are up to date.
+
+    `capture` always runs: only its result tells whether the model has changed.
+    """
     folder = job.folder
     key = stage_key(stage, job)
     if stage.reads and folder.is_current(stage.name, key):
@@ -309,6 +320,7 @@ def _advance(stage: BuildStage, job: Job) -> None:
     with job.progress.stage(stage.name), folder.staging(stage.name) as staged:
         with folder.reading(*stage.reads):
             stage.run(job, staged)
+        # The same graph and samples as before: the files stay, so the stages behind `capture` remain up to date.
         if not stage.reads and folder.is_same(stage.name, staged):
             return
         # From here on nothing of the old build may be taken for the new one's.
@@ -342,7 +354,7 @@ def _finish(job: Job) -> Build:
 
 
 def _check_shown(report: Mapping[str, Any], path: Path) -> None:
-    """Raise BuildError where a report has not the form that can be shown: nobody checks it when it is used."""
+    """Raise BuildError where a report cannot be shown; the code that shows it later relies on this check."""
     import io
 
     from rich.console import Console
@@ -350,6 +362,7 @@ def _check_shown(report: Mapping[str, Any], path: Path) -> None:
     from nnhw.flow.commands.terminal import render_report
 
     try:
+        # Rendering is the only full check there is of a report's form; the text is thrown away.
         Console(file=io.StringIO()).print(render_report(report))
     except Exception as error:  # a file that somebody changed may have any form
         raise BuildError(f"'{path}' is no report of a build ({error!r}); run 'nnhw build' again") from error
@@ -366,13 +379,13 @@ def build_file(
     calibration: Calibration | None = None,
     progress: Progress | None = None,
 ) -> Build:
-    """Build the model of a file, of any kind that `load_source` takes. See `run_build`.
+    """Build the model in a file, of any kind that `nnhw.frontend.load_source` reads. See `run_build`.
 
     The file is read only when the build starts from `capture`.
 
     Parameters
     ----------
-    calibration: data to quantize a float model with.
+    calibration: data with which a float model is quantized; None: the model has quantizers.
     """
     progress = progress or SilentProgress()
     check_stages(start_from, stop_at)

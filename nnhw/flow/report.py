@@ -16,23 +16,23 @@ from nnhw.links import BoardLink
 
 SCHEMA_VERSION = 1
 ANSWERS = ("torch_ir", "torch_gap", "torch_argmax", "torch_float64_ir", "torch_float64_gap", "torch_float64_argmax")
-"""What lowering found out about PyTorch's own answers, in its own precision and in float64."""
+"""Names of the facts with which lowering compares PyTorch's results, in the model's precision and in float64."""
 RESOURCES = ("lc", "ff", "ebr", "spram", "dsp")
 
 Facts = Mapping[str, Mapping[str, Any]]
 
 
 def make_report(facts: Facts, accelerator: Accelerator | None, board: Board) -> dict[str, Any]:
-    """Put together what the stages found out; what a stage that has not run would say is None.
+    """Put together the facts of all stages; entries of stages that have not run are None.
 
     Parameters
     ----------
-    facts: what each stage that has run wrote into `<stage>.json`.
-    accelerator: what `map` made, if it has run.
+    facts: content of `<stage>.json` of each stage that has run, by stage name.
+    accelerator: the result of `map`; None where it has not run.
 
     Returns
     -------
-    the content of `report.json`.
+    The content of `report.json`.
     """
     clock_hz = _get(facts, "build", "clock_hz")
     report: dict[str, Any] = {
@@ -66,7 +66,7 @@ def link_rate(accelerator: Accelerator, link: BoardLink, clock_hz: float) -> flo
 
 
 def host_rate(accelerator: Accelerator, link: BoardLink, clock_hz: float) -> float:
-    """Return the images per second that the host gets: of engine and link the slower one bounds it."""
+    """Return the images per second that the host gets: the rate of the slower of engine and link."""
     return min(clock_hz / float(accelerator.schedule.interval), link_rate(accelerator, link, clock_hz))
 
 
@@ -85,7 +85,7 @@ def _model(facts: Facts, accelerator: Accelerator | None) -> dict[str, Any]:
 
 
 def _exactness(facts: Facts) -> dict[str, Any]:
-    """Return samples and mismatches: rows whose outputs differ. Of IR and hardware, 0 is the only good number."""
+    """Return the numbers of samples compared, and of those whose results differ; for IR and hardware, 0 is required."""
     precision = _get(facts, "capture", "precision")
     return {
         "samples": _get(facts, "lower", "samples"),
@@ -106,7 +106,7 @@ def _exactness(facts: Facts) -> dict[str, Any]:
 
 
 def _ties(facts: Facts, precision: str | None) -> int | None:
-    """Return the samples on which PyTorch, in a precision, takes another code where rounding decides."""
+    """Return the number of samples on which PyTorch, in a precision, gives another code because of rounding alone."""
     count: int | None = (_get(facts, "capture", "ties") or {}).get(precision)
     return count
 
@@ -139,7 +139,7 @@ def _resources(facts: Facts, available: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _seeds(facts: Facts) -> dict[str, float] | None:
-    """Return Fmax by seed, of the seeds that were tried for the clock that the bitstream was placed for."""
+    """Return Fmax in Hz by seed, for the place-and-route runs at the clock that the bitstream was placed for."""
     if "build" not in facts:
         return None
     build = facts["build"]
@@ -149,15 +149,17 @@ def _seeds(facts: Facts) -> dict[str, float] | None:
 
 
 def _rates(accelerator: Accelerator | None, built_hz: float | None, planned_hz: float, board: Board) -> dict[str, Any]:
-    """Return the rates of a build; the engine's only once its clock is known, the others before with that planned."""
+    """Return the rates of a build; before its clock is known, those of the links at the planned clock alone."""
     found = rates(accelerator, built_hz or planned_hz, board)
     return found if built_hz else {**found, "inferences_per_second": None}
 
 
 def rates(accelerator: Accelerator | None, clock_hz: float, board: Board) -> dict[str, Any]:
-    """Return the images, or steps, a second of the engine and of the links of a board, and what holds the other up.
+    """Return the images (or steps) per second of the engine and of each link of a board, with what bounds the rate.
 
-    Of each link it says which of the two is the bound with it.
+    Parameters
+    ----------
+    accelerator: None before `map` has run; its rates are then None.
     """
     i_bytes = accelerator.input_format.frame_bytes if accelerator else None
     o_bytes = accelerator.output_format.frame_bytes if accelerator else None
@@ -174,12 +176,12 @@ def rates(accelerator: Accelerator | None, clock_hz: float, board: Board) -> dic
 
 
 def _bound(engine: float | None, link: float | None) -> str | None:
-    """Return which rate holds the other up; None where one is not known."""
+    """Return which of engine and link has the lower rate; None where one of them is not known."""
     return ("link" if link < engine else "engine") if engine is not None and link is not None else None
 
 
 def _planned(accelerator: Accelerator | None, clock_hz: float | None) -> dict[str, float] | None:
-    """Return the clock that was asked for, else the board's usual one, and the rate of the engine there."""
+    """Return the planned clock in Hz (asked for, else the board's usual one) and the engine's rate at it."""
     if accelerator is None or clock_hz is None:
         return None
     return {"clock_hz": clock_hz, "inferences_per_second": clock_hz / float(accelerator.schedule.interval)}
@@ -209,7 +211,7 @@ def _layers(facts: Facts, accelerator: Accelerator | None) -> list[dict[str, Any
 
 
 def _program(facts: Facts, accelerator: Accelerator | None) -> list[dict[str, Any]] | None:
-    """Return the cycles of each part of the programs, counted in RTL where that has run."""
+    """Return the cycles of each part of the programs: counted in simulation where it has run, else predicted."""
     if accelerator is None or not accelerator.programs:
         return None
     counted: list[dict[str, Any]] | None = _get(facts, "simulate", "program")
@@ -217,7 +219,7 @@ def _program(facts: Facts, accelerator: Accelerator | None) -> list[dict[str, An
 
 
 def _utilization(accelerator: Accelerator | None) -> float | None:
-    """Return products of a frame / products that all arrays could do in an interval."""
+    """Return the share of all arrays' multiplications in an interval that a frame needs, 0 to 1."""
     if accelerator is None:
         return None
     return float(sum(work.products for work in works(accelerator)) / peak(accelerator))

@@ -32,12 +32,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Job:
-    """A build under way.
+    """A build that is running: what its stages are given.
 
     Parameters
     ----------
-    source: the model; None when the build starts behind `capture`.
-    base: finished build whose layout is taken where the new one has another in its memories alone; None: there is none.
+    source: the model; None when the build starts from a stage after `capture`.
+    base: finished build whose layout is reused if the new build differs from it only in the contents of memories;
+        None: there is none.
     """
 
     folder: BuildFolder
@@ -58,10 +59,11 @@ class BuildStage:
 
     Parameters
     ----------
-    name: the word of the command line.
+    name: as the options --start-from and --stop-at take it.
     reads: names of the stages whose files it reads.
-    settings: names of the options that it depends on.
-    run: writes the artefacts into the folder given, `<name>.json` with what the report needs among them.
+    settings: names of the fields of `Options` that its files depend on.
+    run: takes the job and an empty folder, and writes the stage's files there; `<name>.json` among them holds what the
+        report needs.
     """
 
     name: str
@@ -89,6 +91,7 @@ def _plain(value: Any) -> Any:
 
 def dependents(name: str) -> list[str]:
     """Return the stages that read a stage's files, directly or through others."""
+    # One pass is enough, as STAGES is in order: a stage reads only stages that stand before it.
     found = [name]
     for stage in STAGES:
         if set(stage.reads) & set(found):
@@ -97,7 +100,13 @@ def dependents(name: str) -> list[str]:
 
 
 def capture(job: Job, out: Path) -> None:
-    """Model --> float-level graph, and samples with PyTorch's own answers, which are compared with the graph."""
+    """Model --> float-level graph, and sample images with the results that PyTorch computes for them.
+
+    Raises
+    ------
+    InputError: the build has no model.
+    ExactnessError: the graph's codes differ from PyTorch's, and rounding does not explain it.
+    """
     from nnhw import ir
     from nnhw.flow.models.samples import example_of, make_samples
     from nnhw.ir.files import pack_arrays
@@ -172,11 +181,11 @@ def elaborate(job: Job, out: Path) -> None:
 
 
 def simulate(job: Job, out: Path) -> None:
-    """RTL against IR, at every layer boundary, without stalls and with them.
+    """Compare simulated RTL with the IR at every layer boundary, with stalled streams and without.
 
     Raises
     ------
-    BuildError: they differ, or a frame does not end in the cycle predicted.
+    BuildError: results differ, or a frame does not end in the predicted cycle.
     """
     from nnhw.flow.verification.simulate import simulate as run_simulation
 
@@ -193,6 +202,7 @@ def build(job: Job, out: Path) -> None:
     from nnhw.flow.virtual.device import make_linked_device
 
     accelerator, options = Accelerator.load(job.folder.path), job.options
+    # What mapping planned is compared with what synthesis makes: a memory that ends up in logic is an error.
     planned = {name: read_fact(job.path("map.json"), int, "resources", name) for name in ("ebr", "spram", "dsp")}
     request = BitstreamRequest(
         clock_hz=options.clock_hz,
@@ -215,7 +225,7 @@ def build(job: Job, out: Path) -> None:
 
 
 def _patch(job: Job, make: MakeDevice, request: BitstreamRequest, out: Path) -> dict[str, Any] | None:
-    """Return the facts of a bitstream that is patched from a finished one's layout, or None where it cannot be."""
+    """Return the facts of a bitstream patched from the finished build `job.base`; None where that is not possible."""
     from nnhw.flow.implementation.patching import DiffersError, patch_bitstream
 
     if job.base is None:
@@ -230,14 +240,15 @@ def _patch(job: Job, make: MakeDevice, request: BitstreamRequest, out: Path) -> 
 
 
 def netlist(job: Job, out: Path) -> None:
-    """Netlist of the bitstream against IR, through the serial pins, with the driver.
+    """Compare the placed netlist with the IR: the driver sends frames to the pins of its link, in simulation.
 
     Raises
     ------
-    BuildError: they differ.
+    BuildError: results differ, or frames of the protocol are lost.
     """
     from nnhw.flow.verification.netlist import run_netlist
 
+    # The netlist is compiled and run on this machine, so its file must be one that this user's nnhw has signed.
     job.folder.text_to_compile("build", "design.json")
     clock_hz = read_fact(job.path("build.json"), int, "clock_hz")
     run = run_netlist(job.folder.path, job.board, clock_hz, job.options.netlist_frames, job.progress)
@@ -258,6 +269,7 @@ STAGES = (
     ),
     BuildStage("elaborate", ("map",), (), elaborate),
     BuildStage("simulate", ("capture", "lower", "map", "elaborate"), ("frames",), simulate),
+    # `jobs` is no setting: the result does not depend on it.
     BuildStage("build", ("map",), ("clock_hz", "seeds"), build),
     BuildStage("netlist", ("capture", "lower", "map", "build"), ("netlist_frames",), netlist),
 )
@@ -265,7 +277,7 @@ STAGE_NAMES = tuple(stage.name for stage in STAGES)
 
 
 def check_simulation(result: SimulationResult) -> None:
-    """Raise BuildError unless all that left the RTL is what the IR says, when it was predicted, and nothing else."""
+    """Raise BuildError unless the RTL gave exactly the results of the IR, each in the cycle that was predicted."""
     if result.equal:
         return
     wrong = [f"{stream.name} ({stream.mismatches})" for stream in result.streams if not stream.equal]
@@ -283,18 +295,24 @@ def check_simulation(result: SimulationResult) -> None:
 
 
 def _times(result: SimulationResult, frame: int) -> str:
-    """Return how the cycles of a simulation differ from the schedule, in its first frame that does."""
+    """Return in words how far the end of a frame is from the cycle that was predicted.
+
+    Parameters
+    ----------
+    frame: number of the first frame that ends in another cycle than predicted.
+    """
     predicted = result.schedule.ends(frame + 1)
     if frame >= len(result.ends):
         return f"its frame {frame} never ended"
     if not frame:
+        # Ends are numbers of cycles from 0 on; a latency counts cycles, hence + 1.
         return f"its latency is {result.ends[0] + 1} cycles, and {predicted[0] + 1} were predicted"
     took, expected = result.ends[frame] - result.ends[frame - 1], predicted[frame] - predicted[frame - 1]
     return f"its frame {frame} ends {took} cycles after the one before, and {expected} were predicted"
 
 
 def load_facts(folder: BuildFolder) -> dict[str, dict[str, Any]]:
-    """Return what each stage that has run found out."""
+    """Return the facts (`<stage>.json`) of each stage that has run, by stage name."""
     return {name: read_json(folder.path / f"{name}.json") for name in STAGE_NAMES if folder.is_intact(name)}
 
 

@@ -1,4 +1,4 @@
-"""An engine for each layer, or one for all: which of them a network gets, and why."""
+"""The style of a network: an engine for each layer, or a shared engine that runs them all; which, and why."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nnhw.mapping.shared.compile import Compiled
 from nnhw.mapping.shared.search.arrays import least_cycles
 
 PROGRAM_LC = 215
-"""What a link that loads programs, from the host and from flash, takes more than another: measured on the UP5K."""
+"""Extra logic cells of a link that loads programs from the host and from flash; measured on the UP5K."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Mapped:
     Parameters
     ----------
     style: `streaming` or `shared`.
-    why: it was chosen.
-    compiled: the programs of shared engines.
+    why: why this style was chosen, for the report.
+    compiled: the programs of shared engines; empty with style `streaming`.
     """
 
     accelerator: Accelerator
@@ -40,7 +40,7 @@ class Mapped:
 
     @property
     def interval(self) -> int:
-        """Cycles from frame to frame."""
+        """Cycles from one frame to the next."""
         return self.accelerator.schedule.interval_cycles
 
 
@@ -51,11 +51,12 @@ def map_in_style(
 
     Parameters
     ----------
-    interval: cycles a frame that suffice; None: as few as possible.
+    interval: cycles per frame that are enough; None: as few as possible.
 
     Raises
     ------
-    MappingError: it does not fit; with `auto`, in no style; it has a loop, and a shared engine was asked for.
+    MappingError: it does not fit (with `auto`: in neither style); a shared engine was asked for and the network has a
+        loop; several sequences were asked for and it has none.
     """
     if options.sequences > 1 and not body.inputs[0].type.is_sequence:
         raise MappingError(
@@ -123,7 +124,13 @@ def _shared(
 
 
 def left_to_shared(board: Board, budget: Budget, family: Family) -> Budget:
-    """Return what of a board's budget shared engines may take."""
+    """Return the part of a board's budget that shared engines may take.
+
+    Parameters
+    ----------
+    budget: what the board leaves beside the link, see `nnhw.flow.budget.available`.
+    """
+    # The budget was made with the share of logic cells that is usable for streaming engines: take off the difference.
     reserved = board.resources.lc * (family.room.usable - family.room.usable_shared)
     return replace(budget, lc=budget.lc - PROGRAM_LC - reserved, ff=budget.ff - PROGRAM_LC)
 
@@ -133,6 +140,7 @@ def _instead(body: Graph, board: Board, budget: Budget, family: Family, reason: 
     try:
         return _shared(body, board, budget, family, f"with an engine for each layer, {first_of(reason)}")
     except MappingError as error:
+        # A list of problems stays one, so that each of them is shown to the user.
         if isinstance(reason, ProblemList):
             shared = MappingError(f"on a shared engine (--style shared): {first_of(error)}")
             raise MappingProblems([*reason.problems, shared]) from None
@@ -151,10 +159,11 @@ def _faster(
     options: Options,
     interval: int | None,
 ) -> Mapped:
-    """Return the style that is faster for the host, or the one with an engine for each layer where that suffices.
+    """Return the style with the higher rate for the host, or `streaming` without a search where it is good enough.
 
-    What the host sees is the slower of the engine and the link. A shared engine takes a byte for each code, engines for
-    each layer no more than the bits of the codes. So where the link is slower than the latter, no other is faster.
+    The host gets the rate of the slower of engine and link. A shared engine reads one byte for each code of the input,
+    a streaming one only the bits of the codes. So where the link holds up the streaming engine, no shared engine gives
+    the host more.
     """
     cycles = f"an engine for each layer takes {streaming.interval:,} cycles a frame"
     products = sum(stage.products for stage in streaming.accelerator.stages)
@@ -180,6 +189,7 @@ def _faster(
         min(clock_hz / each.interval, link_rate(each.accelerator, board.host_link, clock_hz))
         for each in (streaming, shared)
     ]
+    # Where the link makes both equally fast for the host, the engine with fewer cycles is taken.
     best = streaming if (seen[0], -streaming.interval) >= (seen[1], -shared.interval) else shared
     if (best is shared) != (shared.interval < streaming.interval):
         why += (

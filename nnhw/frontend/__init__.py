@@ -1,4 +1,4 @@
-"""PyTorch models in: from a module, a Python file or an exported program to the IR."""
+"""From PyTorch models (modules, Python files, exported programs) and model files of other tools to the IR."""
 
 from .capture import capture
 from .source import Source, load_source

@@ -1,6 +1,7 @@
-"""PyTorch's own evaluation against the captured graph: the codes of each quantizer by `==`, given those in front of it.
+"""Comparing PyTorch's own evaluation with the captured graph: the codes of each quantizer must be equal.
 
-Where they differ, only rounding may be the reason: a bound of what it can do decides that, and not a tolerance.
+Each quantizer is judged with PyTorch's codes in front of it. A difference is accepted only where floating-point
+rounding can explain it, which is decided by a bound of the rounding errors, and not by a tolerance.
 """
 
 from __future__ import annotations
@@ -32,12 +33,13 @@ UNIT_ROUNDOFF = {"float32": 2.0**-24, "float64": 2.0**-53}
 
 @dataclass(frozen=True)
 class Captured:
-    """A model as a graph, and how its quantizers are found in it.
+    """A captured model: its graph, and where its quantizers are in it.
 
     Parameters
     ----------
-    quantizers: the calls of quantizers in the trace, in order, those of weights among them, and the loops with some.
-    traced: what was traced: the model, or what its door made of it.
+    graph: the float-level graph.
+    quantizers: the calls of quantizers in the trace in order, also those of weights, and loops with quantizers inside.
+    traced: the traced model: the user's, or the one that its door has made from it.
     """
 
     graph: Graph
@@ -47,14 +49,15 @@ class Captured:
 
 @dataclass(frozen=True)
 class OwnAnswers:
-    """What PyTorch computes, compared with the graph.
+    """PyTorch's own results, after they were compared with the graph.
 
     Parameters
     ----------
-    precision: in which the model computes by itself: 'float32' or 'float64'.
+    precision: the model's own precision: 'float32' or 'float64'.
     own: results in that precision, [N, *shape].
     double: results in float64; None where the model does not run in it.
-    ties: by precision: on how many images a quantizer takes another code than in the graph, because rounding decides.
+    ties: by precision, the number of images on which a quantizer has another code than in the graph because of
+        rounding.
     """
 
     precision: str
@@ -65,12 +68,14 @@ class OwnAnswers:
 
 @dataclass(frozen=True)
 class _Given:
-    """What PyTorch gave for some images.
+    """PyTorch's values for some images.
 
     Parameters
     ----------
-    codes: by the graph's name of each quantizer.
-    numbers: what was quantized, likewise, where that is compared.
+    codes: codes of each quantizer, by its name in the graph.
+    result: the model's results.
+    precision: 'float32' or 'float64'.
+    numbers: numbers in front of each quantizer, by name, where these are compared, too.
     """
 
     codes: Mapping[str, np.ndarray]
@@ -80,17 +85,19 @@ class _Given:
 
     @property
     def unit_roundoff(self) -> float:
-        """Half of the distance from 1 to the next number."""
+        """Half of the distance from 1 to the next larger number of the precision."""
         return UNIT_ROUNDOFF[self.precision]
 
 
 @dataclass(frozen=True)
 class _Judged:
-    """PyTorch's values of a node, the graph's, and where rounding allows PyTorch's.
+    """Values of a node that are compared.
 
     Parameters
     ----------
     what: 'operand' or 'code' of a quantizer, or 'result'.
+    theirs, ours: PyTorch's values, and the graph's.
+    possible: bool: rounding can explain PyTorch's value.
     """
 
     node: Node
@@ -101,7 +108,7 @@ class _Judged:
 
 
 def own_answers(model: nn.Module | ExportedProgram, captured: Captured, images: np.ndarray) -> OwnAnswers:
-    """Let a model's framework evaluate it, and PyTorch what was traced in float64, and compare both with the graph.
+    """Evaluate a model by its framework, and the traced model by PyTorch in float64; compare both with the graph.
 
     A graph of the IR has no evaluation but its own.
 
@@ -113,6 +120,7 @@ def own_answers(model: nn.Module | ExportedProgram, captured: Captured, images: 
         return OwnAnswers("float64", model.compute(images), None, {})
     precision, own, ties = agree(captured, door_of(model).evaluator(model), images)
     evaluator = Evaluator(captured.traced)
+    # Codes of weights in the model's own precision: in float64 some could differ, which would be another model.
     weights = _weights(captured.quantizers, evaluator(next(evaluator.parts(images, 1))))
     double = None
     counts = {precision: ties}
@@ -127,13 +135,13 @@ def own_answers(model: nn.Module | ExportedProgram, captured: Captured, images: 
 
 
 def compare_conventions(captured: Captured, evaluator: Evaluator, images: np.ndarray) -> None:
-    """Compare a framework's quantizers with those that were traced, wherever both read the very same number.
+    """Compare a framework's quantizers with the traced ones, wherever both read exactly the same number.
 
-    There is no rounding to explain a difference: the convention is another one, such as that of half-way points.
+    Rounding errors cannot explain a difference there: the quantizers follow another convention, such as for ties.
 
     Raises
     ------
-    ExactnessError: the same number has two codes.
+    ExactnessError: the two have different codes for the same number.
     """
     part = next(evaluator.parts(images, len(images)))
     theirs = matched(captured.quantizers, evaluator(part, numbers=True))
@@ -153,7 +161,7 @@ def compare_conventions(captured: Captured, evaluator: Evaluator, images: np.nda
 
 
 def agree(captured: Captured, evaluator: Evaluator, images: np.ndarray) -> tuple[str, np.ndarray, int]:
-    """Return the precision, the results, and on how many images rounding decides.
+    """Compare an evaluation with the graph; return (precision, results, number of images on which rounding decides).
 
     Raises
     ------
@@ -164,6 +172,7 @@ def agree(captured: Captured, evaluator: Evaluator, images: np.ndarray) -> tuple
         evaluation = evaluator(part)
         if not precision:
             precision = _precision(captured, evaluation)
+            # Weights are the same for all images.
             _compare_weights(captured, evaluation)
         ties += int(compare(captured, part, evaluation, precision).sum())
         results.append(evaluation.result)
@@ -171,7 +180,7 @@ def agree(captured: Captured, evaluator: Evaluator, images: np.ndarray) -> tuple
 
 
 def _compare_numbers(captured: Captured, evaluator: Evaluator, images: np.ndarray) -> None:
-    """Compare the numbers in front of quantizers, too: of few images, as a mistake that changes one changes most."""
+    """Compare the numbers in front of quantizers, too; on a few images, as a mistake would change most of them."""
     part = next(evaluator.parts(images, _NUMBERS))
     evaluation = evaluator(part, numbers=True)
     calls = matched(captured.quantizers, evaluation)
@@ -180,7 +189,7 @@ def _compare_numbers(captured: Captured, evaluator: Evaluator, images: np.ndarra
 
 
 def _precision(captured: Captured, evaluation: Evaluation) -> str:
-    """Return the dtype in which activations reach the quantizers: the least precise of them."""
+    """Return the least precise dtype in which activations reach quantizers: 'float32' or 'float64'."""
     pairs = called(captured.quantizers, evaluation)
     dtypes = {evaluation.calls[n].dtype for traced, places in pairs if traced.name is not None for n in places}
     return "float64" if dtypes == {torch.float64} else "float32"
@@ -198,11 +207,11 @@ def compare(captured: Captured, images: np.ndarray, evaluation: Evaluation, prec
 
     Returns
     -------
-    Of each image, whether a quantizer takes another code, because rounding decides: bool [N].
+    bool [N]: whether a quantizer has another code for an image, because of rounding.
 
     Raises
     ------
-    ExactnessError: PyTorch has another code, or result, than rounding explains: the graph is not the model.
+    ExactnessError: PyTorch has a code or result that rounding does not explain: the graph is not the model.
     """
     graph, codes = captured.graph, _codes(matched(captured.quantizers, evaluation))
     differs = _differences(graph, images, codes, evaluation.result)
@@ -219,11 +228,18 @@ def compare(captured: Captured, images: np.ndarray, evaluation: Evaluation, prec
 def _compare_weights(captured: Captured, evaluation: Evaluation) -> None:
     for traced, places in called(captured.quantizers, evaluation):
         for place in places:
-            if traced.weights is not None and not np.array_equal(traced.weights, evaluation.calls[place].codes):
+            if traced.weights is not None and not _same_weights(traced.weights, evaluation.calls[place].codes):
                 raise ExactnessError(
                     f"the quantized weights '{traced.label}' have other codes in the graph than where the model is "
                     f"evaluated; this is a mistake of nnhw, please report the model"
                 )
+
+
+def _same_weights(traced: np.ndarray, given: np.ndarray) -> bool:
+    """Return whether codes are the same; what is repeated for each image of a batch is traced once."""
+    is_start = given.ndim > 0 and traced.shape == (1, *given.shape[1:])
+    repeated = np.broadcast_to(traced, given.shape) if is_start else traced
+    return np.array_equal(repeated, given)
 
 
 def _codes(calls: Mapping[str, QuantizerCall]) -> dict[str, np.ndarray]:
@@ -231,7 +247,7 @@ def _codes(calls: Mapping[str, QuantizerCall]) -> dict[str, np.ndarray]:
 
 
 def _weights(traced: Sequence[Traced], evaluation: Evaluation) -> dict[int, np.ndarray]:
-    """Return the codes of weights by the number of the call."""
+    """Return the codes of weights, by the number of the quantizer's call."""
     pairs = called(traced, evaluation)
     return {
         n: evaluation.calls[n].codes for quantizer, places in pairs if quantizer.weights is not None for n in places
@@ -241,13 +257,14 @@ def _weights(traced: Sequence[Traced], evaluation: Evaluation) -> dict[int, np.n
 def _differences(
     graph: Graph, images: np.ndarray, codes: Mapping[str, np.ndarray], result: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Return the rows that differ, bool [N], by the name of the quantizer, or of the result."""
+    """Return the rows that differ, bool [N], by the name of the quantizer; by "" for the result."""
     differs: dict[str, np.ndarray] = {}
 
     def observe(name: str, computed: np.ndarray) -> None:
         if name in codes and not np.array_equal(codes[name], computed):
             differs[name] = _rows(codes[name] != computed)
 
+    # PyTorch's codes replace those of the graph, so that a difference does not spread to the quantizers behind it.
     known = {prefix + node.name for prefix, part in levels(graph) for node in part.nodes}
     replaced = {name: array for name, array in codes.items() if name in known}
     _check_shapes(graph, replaced, result)
@@ -269,7 +286,7 @@ def _check_shapes(graph: Graph, codes: Mapping[str, np.ndarray], result: np.ndar
 
 
 def _both_nan(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return where two results are NaN, which is no disagreement; lowering refuses it."""
+    """Return where both results are NaN, which counts as equal here; lowering refuses it."""
     return (left != left) & (right != right)
 
 
@@ -303,7 +320,7 @@ def _explain(graph: Graph, images: np.ndarray, given: _Given) -> None:
 
 
 def _at_level(prefix: str, graph: Graph, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the values of a graph, or of a body in it, by their own names, with steps as images."""
+    """Return the values of a graph, or of a loop's body in it, by their own names, with the steps as rows."""
     names = ((node, f"{prefix}{node.name}") for node in graph.nodes)
     found = {node: arrays[name] for node, name in names if name in arrays}
     return {node.name: folded(array) if prefix or node.type.is_sequence else array for node, array in found.items()}
@@ -312,7 +329,7 @@ def _at_level(prefix: str, graph: Graph, arrays: Mapping[str, np.ndarray]) -> di
 def _judged(
     graph: Graph, computed: Mapping[str, np.ndarray], noise: Mapping[str, np.ndarray], given: _Given
 ) -> Iterator[_Judged]:
-    """Yield what each quantizer reads and gives."""
+    """Yield the operand and the code of each quantizer for comparison."""
     for node in graph.nodes:
         if not isinstance(node.op, Quantize | Rescale) or node.name not in given.codes:
             continue
@@ -342,7 +359,7 @@ def _judged_result(
 
 
 def _may_be_greatest(op: ArgMax, x: np.ndarray, error: np.ndarray, index: np.ndarray) -> np.ndarray:
-    """Return where the element at an index can be the greatest."""
+    """Return where the element at PyTorch's index can be the greatest, given the errors of all elements."""
     axis = op.axis + 1
     least = (x - error).max(axis=axis, keepdims=True)
     place = index if op.keepdim else np.expand_dims(index, axis)

@@ -29,7 +29,7 @@ from nnhw.reading import open_zip, parse_json
 _SAVE_AGAIN = "export the model again and save it with torch.export.save of torch 2.9 or newer"
 _INPUT_ELEMENTS_MAX = 1 << 28
 _REPEATED_ELEMENTS_MAX = 1 << 20
-"""Elements of all tensors together that no bytes in the archive stand for, such as those of an expanded constant."""
+"""Most elements of all tensors together for which the archive has no bytes, as for an expanded constant."""
 
 _MODEL = "models/model.json"
 _WEIGHTS = "data/weights/model_weights_config.json"
@@ -40,7 +40,7 @@ _PLAIN = re.compile(
     r"|data/weights/weight_\d+|data/constants/tensor_\d+"
 )
 _REGISTERED_BY = {"quantized_decomposed": "torch.ao.quantization.fx._decomposed"}
-"""Namespace of operators that torch itself has --> its module that registers them, which takes 0.3 s."""
+"""Namespaces of torch's own operators --> module that registers them, imported only if needed, as it takes 0.3 s."""
 _TARGET = re.compile(r"torch\.ops\.\w+\.\w+(\.\w+)?|_operator\.\w+")
 # What sympy's srepr gives for sizes that depend on the batch, which torch hands to a Python eval.
 _EXPRESSION = re.compile(
@@ -69,13 +69,13 @@ def load_archive(path: Path) -> ExportedProgram:
 
 
 def random_input(program: ExportedProgram) -> torch.Tensor:
-    """Return numbers that a program takes; see `random_like`."""
+    """Return random numbers of the shape of a program's input; see `random_like`."""
     name = program.graph_signature.user_inputs[0]
     return random_like(next(node.meta["val"] for node in program.graph.nodes if node.name == name))
 
 
 def random_like(value: torch.Tensor) -> torch.Tensor:
-    """Return numbers like a traced tensor, the same each time: in [0, 1), or 0 to 255 for integers."""
+    """Return random numbers in the shape of a traced tensor, always the same: in [0, 1), or 0 to 255 for integers."""
     shape = [size if isinstance(size, int) else 2 for size in value.shape]
     if math.prod(shape) > _INPUT_ELEMENTS_MAX:
         most = f"at most {_INPUT_ELEMENTS_MAX} numbers are accepted"
@@ -87,7 +87,7 @@ def random_like(value: torch.Tensor) -> torch.Tensor:
 
 
 def _rewritten(path: Path) -> tuple[bytes, set[str]]:
-    """Return an archive of the parts that were checked, and of no others; and the namespaces of its operators."""
+    """Return (an archive with only the parts that were checked, the namespaces of its operators)."""
     try:
         with open_zip(path) as archive:
             # Without the folder that all of them are in.
@@ -99,6 +99,7 @@ def _rewritten(path: Path) -> tuple[bytes, set[str]]:
     _check_sizes(entries, path)
     model = _checked_model(_json(entries, _MODEL, path), path)
     entries[_MODEL] = json.dumps(model).encode()
+    # Sample inputs are a pickle, and nothing needs them.
     entries[_SAMPLES] = b""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -139,7 +140,7 @@ def _pickled(entries: dict[str, bytes], path: Path) -> Iterator[NnhwError]:
 
 
 def _check_sizes(entries: dict[str, bytes], path: Path) -> None:
-    """Raise InputError where tensors claim more elements than there are bytes: torch takes memory for the claim."""
+    """Raise InputError where tensors claim many more elements than there are bytes, as torch would allocate them."""
     claimed = 0
     for config in (_WEIGHTS, _CONSTANTS):
         table = _json(entries, config, path)["config"] if config in entries else {}
@@ -154,7 +155,7 @@ def _check_sizes(entries: dict[str, bytes], path: Path) -> None:
 
 
 def _pick(table: Any, *keys: str) -> Any:
-    """Return what is behind keys, one inside of the other; None where there is none."""
+    """Return the value behind nested keys; None where there is none."""
     for key in keys:
         table = table.get(key) if isinstance(table, dict) else None
     return table
@@ -171,7 +172,8 @@ def _json(entries: dict[str, bytes], name: str, path: Path) -> dict[str, Any]:
 
 
 def _checked_model(model: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return the description of the graph without what is not needed, each text that torch interprets checked."""
+    """Return the graph's description, without unneeded parts, after every text that torch interprets was checked."""
+    # Guards are Python code, which torch would run.
     model["guards_code"] = []
     for key, value in _pairs(model):
         for rule_key, holds, what in _RULES:
@@ -195,7 +197,7 @@ def _pairs(node: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _is_plain_spec(spec: Any) -> bool:
-    """Return whether a tree of arguments is made of tuples, lists and dicts; other types may import modules."""
+    """Return whether a tree of arguments has only tuples, lists and dicts; other types may import modules."""
     try:
         parsed = parse_json(spec)
     except (TypeError, ValueError):

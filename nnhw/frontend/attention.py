@@ -1,4 +1,4 @@
-"""Traced products of two computed values, integer softmax and integer normalization."""
+"""Handlers of traced products of two computed values, integer softmax and integer normalization."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .values import Codes, Float, TracedConstant, Value
 
 
 class ProductAxes(NamedTuple):
-    """The axes of a product of two values by their letters, without the batch: what is not in `out` is summed."""
+    """The axes of a product of two values as letters, without the batch, as in einsum: axes not in `out` are summed."""
 
     left: str
     right: str
@@ -48,7 +48,7 @@ def computed_matmul(translator: Translator, call: Call, left: Any, right: Any) -
 
 
 def computed_product(translator: Translator, call: Call, left: Any, right: Any, axes: ProductAxes) -> Value:
-    """Return the sums of products of two computed values along the axes that the result has not."""
+    """Return the sums of products of two computed values, along the axes that the result does not have."""
     values = codes_in(translator, call, left), codes_in(translator, call, right)
     sizes = _sizes(translator, call, values, axes)
     lead = [axis for axis in axes.out if axis in axes.left and axis in axes.right]
@@ -88,7 +88,7 @@ def _matrices(
     sizes: dict[str, int],
     suffix: str,
 ) -> tuple[Codes | Float, bool]:
-    """Return a value as matrices [lead .., first, last], or transposed ones if that moves nothing."""
+    """Return (value as matrices [lead .., first, last], whether they are transposed, so that nothing has to move)."""
     lead, first, last = order
     turned = list(letters) == [*lead, *last, *first]
     names = [*lead, *last, *first] if turned else [*lead, *first, *last]
@@ -151,7 +151,7 @@ def integer_norm(translator: Translator, call: Call) -> Value:
 
 
 def _codes_of_scale(translator: Translator, call: Call) -> Codes:
-    """Return the codes that a call reads, if they have the scale that it is given."""
+    """Return the codes that a call reads, which must have the scale that the call is given."""
     codes, scale = codes_in(translator, call, call["x"]), call["scale"]
     if not isinstance(scale, TracedConstant):
         raise CaptureError(f"{call} computes its scale from the model's input; use a fixed scale, or scale='observed'")

@@ -1,4 +1,4 @@
-"""Where in the user's program each module of a model was made."""
+"""The lines of the user's program at which the modules of a model were made."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .locations import Lines
 
 
 class Birthplaces:
-    """A context in which modules that are made are noted with the user's line.
+    """A context manager that notes modules as they are made, with the user's line.
 
-    Layers inside nn.Sequential are called by torch alone, so that no line of the user's forward names them; the
-    line that made them does. A module is noted when it gets its first parameter or buffer, which is in its own
-    constructor, or else when it is put into another module.
+    Layers inside nn.Sequential are called by torch, so no line of the user's forward belongs to them; the line that
+    made them does. A module is noted when it gets its first parameter or buffer, in its own constructor, or else when
+    it is put into another module.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Birthplaces:
             hook.remove()
 
     def lines(self, model: nn.Module) -> Lines:
-        """Return (file, line) by module path, of those that are known."""
+        """Return the (file, line) of each module that is known, by module path."""
         return {path: self._places[module] for path, module in model.named_modules() if module in self._places}
 
     def _note_owner(self, owner: nn.Module, name: str, value: object) -> None:

@@ -1,4 +1,4 @@
-"""One traced operation with its arguments by name."""
+"""Traced operations, with their arguments by name."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ class Call:
 
     Parameters
     ----------
-    operator: such as 'aten.relu.default', also for the in-place form of it.
-    arguments: by the names of the operator's schema, defaults filled in, values in place of nodes.
+    node: the traced node.
+    operator: name such as 'aten.relu.default', also for its in-place form.
+    arguments: by name in the operator's schema, with defaults filled in, and values in place of nodes.
+    location: place in the user's code.
     """
 
     node: fx.Node
@@ -39,7 +41,7 @@ class Call:
 
     @property
     def values(self) -> list[Value]:
-        """The arguments, and the items of list arguments, that are traced values."""
+        """The traced values among the arguments, and among the items of arguments that are lists."""
         return [leaf for leaf in _leaves(self.arguments.values()) if isinstance(leaf, Value)]
 
     @property
@@ -81,7 +83,7 @@ def make_call(node: fx.Node, values: Mapping[fx.Node, Any], lines: Lines) -> Cal
 def evaluate(call: Call, double: bool = False) -> torch.Tensor:
     """Compute a call whose arguments are constants, with torch, in the model's own dtype or in float64.
 
-    Only operators of ATen and of nnhw are ever called, and none that opens files.
+    Only operators of ATen and of nnhw are called, as a program from a file may name any, and none that opens files.
     """
     target = call.node.target
     if not isinstance(target, torch._ops.OpOverload) or not only_computes(target, ("aten", "nnhw")):
@@ -103,18 +105,19 @@ def evaluate(call: Call, double: bool = False) -> torch.Tensor:
 
 
 def only_computes(target: torch._ops.OpOverload, namespaces: Sequence[str]) -> bool:
-    """Return whether an operator is of one of these namespaces, and no file is named in its arguments."""
+    """Return whether an operator is in one of the namespaces, and has no file name among its arguments."""
     return target.namespace in namespaces and all(item.name != "filename" for item in target._schema.arguments)
 
 
 def check_sole_use(call: Call) -> None:
-    """Refuse a change in place that somebody else would see: the graph has no memory."""
+    """Refuse an operation in place if another operation reads the changed tensor, as values of a graph never change."""
     target = call.node.target
     if not isinstance(target, torch._ops.OpOverload) or not target._schema.is_mutable:
         return
     if not target._schema.name.endswith("_"):
         raise call.refusal()
     changed = call.node.args[0]
+    # A view shares its memory with what it is a view of, so the whole chain must have one reader.
     while isinstance(changed, fx.Node):
         if _is_shared(changed):
             raise CaptureError(f"{call} changes a tensor in place that is used elsewhere, too; use inplace=False")
@@ -122,7 +125,7 @@ def check_sole_use(call: Call) -> None:
 
 
 def _is_shared(node: fx.Node) -> bool:
-    """Return whether a value is read more than once; parts of a tensor share nothing with each other."""
+    """Return whether a value is read more than once; different parts of it count as different values."""
     parts = [user.args[1] for user in node.users if user.target is operator.getitem]
     return len(node.users) > 1 and not len(set(parts)) == len(parts) == len(node.users)
 

@@ -89,15 +89,17 @@ def capture_quantizers(
 
     Parameters
     ----------
-    model: a module, or what torch.export made of one in eval mode; or a graph of the IR, which is returned as it is.
+    model: a module, a program that torch.export made of one in eval mode, or a graph of the IR, which is returned as it
+        is.
     example_input: [batch, ..], one image or more; needed for a module.
     name: of the graph.
-    lines: (file, line) at which modules were made, by module path, for places that no line of the user's runs.
+    lines: (file, line) at which modules were made, by module path, for modules that no line of the user calls.
 
     Raises
     ------
-    InputError for an example input that does not fit, and for a float model; CaptureError, or ProblemList with all of
-    them at once, for what cannot be captured; ExactnessError where another framework's codes are other ones.
+    InputError: an example input that does not fit, or a float model.
+    CaptureError, or ProblemList with several of them: the model has parts that cannot be captured.
+    ExactnessError: the codes of the model's own framework differ from the graph's.
     """
     if isinstance(model, GraphModel):
         return Captured(dataclasses.replace(model.graph, name=name), (), model)
@@ -122,6 +124,7 @@ def capture_quantizers(
         raise InputError(NO_QUANTIZERS)
     raise_all(translator.problems)
     graph = verify(translator.finish(nodes[-1]))
+    # After translation, whose messages about the model are the clearer ones.
     if isinstance(own, nn.Module) and example_input is not None:
         check_guards(program)
         check_calls(own, example_input)
@@ -135,7 +138,7 @@ def capture_quantizers(
 
 
 def _check_model(model: nn.Module | ExportedProgram) -> None:
-    """Raise CaptureError or InputError, or ProblemList, for what cannot be traced in any way."""
+    """Raise CaptureError, InputError or ProblemList for a model that cannot be traced at all."""
     if not isinstance(model, nn.Module | ExportedProgram):
         raise CaptureError(f"a model is an nn.Module or an ExportedProgram, got {type(model).__name__}")
     raise_all(list(unready(model)))
@@ -172,7 +175,7 @@ def _exported(model: nn.Module, example_input: torch.Tensor | None, lines: Lines
 
 
 def _check_result(program: ExportedProgram) -> None:
-    """Check that a program gives a tensor, and nothing around it."""
+    """Raise CaptureError unless a program returns a single tensor, not in a tuple, list or dict."""
     spec = program.call_spec.out_spec
     if spec is not None and not spec.is_leaf():
         kind = next((base for base in (dict, list, tuple) if issubclass(spec.type, base)), spec.type)
@@ -191,7 +194,7 @@ def _writes(node: fx.Node) -> bool:
 
 
 def _state_changes(program: ExportedProgram) -> dict[fx.Node, fx.Node]:
-    """Return the operations in place that change a parameter or buffer, each with what it changes."""
+    """Return the in-place operations that change a parameter or buffer: {operation: changed node}."""
     placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
     specs = zip(placeholders, program.graph_signature.input_specs, strict=True)
     kept = {node for node, spec in specs if spec.kind != InputKind.USER_INPUT}
@@ -206,13 +209,14 @@ def _state_changes(program: ExportedProgram) -> dict[fx.Node, fx.Node]:
 
 
 def _needed(program: ExportedProgram, lines: Lines) -> set[fx.Node]:
-    """Return what the output and changes in place depend on: what else was traced is of no consequence.
+    """Return the nodes on which the output and in-place operations depend; all others have no effect.
 
     Raises
     ------
     CaptureError: the output depends on a parameter or buffer that forward changes.
     """
     changes = _state_changes(program)
+    # Operations in place change what others read, so they are needed though nothing reads their results.
     waiting = [node for node in program.graph.nodes if node.op == "output" or (_writes(node) and node not in changes)]
     needed: set[fx.Node] = set()
     while waiting:

@@ -1,7 +1,7 @@
-"""Traced conditions: comparisons, what combines them, and the choice between two values.
+"""Handlers of traced conditions: comparisons, their combination, and the choice between two values.
 
-A condition is 0 or 1, as a float. Each is a function of the values that it reads like any other, so that a layer whose
-results pass through conditions of one value is evaluated whole: see the passes.
+A condition is a float, 0 or 1. It is a function of the values that it reads like any other operation, so that passes
+can evaluate conditions of one value together with the layer in front.
 """
 
 from __future__ import annotations
@@ -120,6 +120,7 @@ def softshrink(translator: Translator, call: Call) -> Value:
 
 
 def _equal(translator: Translator, call: Call, left: Any, right: Any) -> Value:
+    # Conditions are 0 or 1: the product is 1 where both hold.
     no_less = arithmetic(translator, call, GreaterEqual(), left, right, "no_less")
     no_more = arithmetic(translator, call, GreaterEqual(), right, left, "no_more")
     return arithmetic(translator, call, Multiply(), no_less, no_more, "equal")
@@ -134,7 +135,7 @@ def _absolute(translator: Translator, call: Call, value: Value, suffix: str = ""
 
 
 def _choice(translator: Translator, call: Call, condition: Any, x: Any, y: Any, suffix: str = "") -> Value:
-    """Return x where a condition holds, else y; all of one shape, or constants that broadcast to it."""
+    """Return x where a condition holds, else y; values have one shape, and constants broadcast to it."""
     values = [value for value in (condition, x, y) if isinstance(value, Codes | Float)]
     shapes = {translator.shape(value) for value in values}
     if len(shapes) != 1:
@@ -146,7 +147,7 @@ def _choice(translator: Translator, call: Call, condition: Any, x: Any, y: Any, 
 
 
 def _conditions(call: Call, *names: str) -> list[Any]:
-    """Return operands that are conditions. Raises: CaptureError: one is a number, of which single bits would count."""
+    """Return operands that are conditions. Raises CaptureError: one is a number, for which torch combines bits."""
     given = [node.meta["val"] for node in call.node.all_input_nodes if isinstance(node.meta.get("val"), torch.Tensor)]
     other = next((value.dtype for value in given[: len(names)] if value.dtype != torch.bool), None)
     if other is not None:

@@ -1,7 +1,8 @@
-"""Doors: how models that are from another framework come in.
+"""Doors: how models of other frameworks are captured.
 
-A door gives what is traced, with nnhw's quantizers alone, and the framework's own evaluation, which the graph is
-compared with. Everything behind it is one path. No framework is imported before a model of it is seen.
+A door returns a model that can be traced, whose only quantizers are nnhw's, and the framework's own evaluation, with
+which the graph is compared. Behind the doors all models take the same path. A framework is imported only when a model
+of it comes.
 """
 
 from __future__ import annotations
@@ -24,24 +25,25 @@ from .locations import Lines
 
 
 class Door(Protocol):
-    """How models of one form come in."""
+    """The interface of a door, for models of one framework."""
 
     def traceable(
         self, model: nn.Module | ExportedProgram, example_input: Tensor | None, lines: Lines
     ) -> nn.Module | ExportedProgram:
-        """Return what computes the same with `nnhw.quantize` and `nnhw.rescale` alone; the model is not changed.
+        """Return an equal model whose only quantizers are `nnhw.quantize` and `nnhw.rescale`; the given one is not
+        changed.
 
         Raises
         ------
-        InputError, CaptureError, or ProblemList with all of them at once, for what has no such form.
+        InputError, CaptureError, or ProblemList with several of them: parts of the model have no such form.
         """
 
     def evaluator(self, model: nn.Module | ExportedProgram) -> Evaluator:
-        """Return the framework's own evaluation. Its calls are those that are traced, in their order."""
+        """Return the framework's own evaluation, whose calls of quantizers are the traced ones, in the same order."""
 
 
 class FileDoor(Door, Protocol):
-    """How models that are files of another framework come in."""
+    """The interface of a door for files of another framework."""
 
     def load(self, path: Path) -> tuple[nn.Module, Tensor]:
         """Return a file's model in eval mode, and an example input.
@@ -53,7 +55,7 @@ class FileDoor(Door, Protocol):
 
 
 class _Torch:
-    """Models of PyTorch: what they are is what is traced."""
+    """The door of PyTorch itself, whose models are traced as they are."""
 
     def traceable(
         self, model: nn.Module | ExportedProgram, example_input: Tensor | None, lines: Lines
@@ -68,13 +70,13 @@ class _Torch:
 
 @dataclass(frozen=True)
 class _Framework:
-    """A framework that is imported when a model of it comes.
+    """A framework whose door is imported when a model of it comes.
 
     Parameters
     ----------
-    name: of the door in this package, and of the extra of nnhw that brings the framework.
-    classes: the package that has the classes of such models, or of their layers.
-    suffix: of its files; nothing if its models are modules.
+    name: name of the door in this package, and of the extra of nnhw that installs the framework.
+    classes: package of the classes of such models, or of their layers.
+    suffix: suffix of its files; empty if its models are modules.
     forms: ways to read a file, of which FILE:FORM chooses one.
     """
 
@@ -93,16 +95,17 @@ _FRAMEWORKS = (
 )
 _TORCH = _Torch()
 EXTRAS = {"brevitas": "brevitas", "brevitas_examples": "brevitas"}
-"""Packages that models may import --> the extra of nnhw that brings them."""
+"""Packages that models may import --> the extra of nnhw that installs them."""
 SUFFIXES = tuple(framework.suffix for framework in _FRAMEWORKS if framework.suffix)
-"""Of files that have a door."""
+"""Suffixes of model files that have a door."""
 
 
 def door_of(model: nn.Module | ExportedProgram) -> Door:
-    """Return the door of a model; that of PyTorch itself for any that is from nowhere else.
+    """Return the door of a model; that of PyTorch for all models that belong to no other framework.
 
     Raises: InputError if the model's framework is not installed in a version that nnhw knows.
     """
+    # PT2E's models have no class of their own: their operators tell.
     if pt2e.is_mine(model):
         return pt2e
     packages = set(_packages(model))
@@ -119,7 +122,7 @@ def load_file(path: Path, form: str | None = None) -> tuple[nn.Module, Tensor]:
 
     Parameters
     ----------
-    form: how the file is read, where its door knows several ways: of a .tflite file its rounding.
+    form: way to read the file, if its door has several, such as the rounding of a .tflite file.
 
     Raises: InputError for a form that the door does not know; what `FileDoor.load` does.
     """
@@ -134,7 +137,7 @@ def load_file(path: Path, form: str | None = None) -> tuple[nn.Module, Tensor]:
 
 
 def _packages(model: nn.Module | ExportedProgram) -> Iterator[str]:
-    """Yield the packages that the classes of a model's layers are from, and the modules of its own class's bases."""
+    """Yield the modules of a model's own class and its bases, then the packages of the classes of its layers."""
     if not isinstance(model, nn.Module):
         return
     yield from (base.__module__ for base in type(model).__mro__)
@@ -143,7 +146,7 @@ def _packages(model: nn.Module | ExportedProgram) -> Iterator[str]:
 
 
 def _imported(framework: _Framework) -> FileDoor:
-    """Return a door, whose framework may warn of packages that it would like to have."""
+    """Import a door; warnings of its framework about optional packages are suppressed."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""Traced arithmetic, activations, batch normalization, and the ops at a model's end."""
+"""Handlers of traced arithmetic, batch normalization, and operations at a model's end."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def batch_norm(translator: Translator, call: Call) -> Value:
 
 
 def _check_variance(call: Call) -> None:
-    """Check that what a batch normalization divides by is positive. Raises: CaptureError."""
+    """Raise CaptureError unless all variances of a batch normalization are positive, with eps added."""
     if not isinstance(call["running_var"], TracedConstant):
         return
     variance = call["running_var"].doubles.flatten()
@@ -140,7 +140,7 @@ def type_as(translator: Translator, call: Call) -> Value:
 
 
 def _conversion(dtype: torch.dtype) -> str:
-    """Return what to do instead of a conversion to a dtype that is not supported."""
+    """Return the remedy for a conversion to a dtype that is not supported."""
     if dtype.is_complex:
         return "compute with real numbers, in two branches"
     if dtype == torch.bool:
@@ -149,20 +149,20 @@ def _conversion(dtype: torch.dtype) -> str:
 
 
 def _of_condition(call: Call) -> bool:
-    """Return whether the operand is true or false, which is 1 or 0 in any type of numbers."""
+    """Return whether the operand is a condition, which may be converted to any dtype, as 0 or 1."""
     (node, *_) = call.node.all_input_nodes
     value = node.meta.get("val")
     return isinstance(value, torch.Tensor) and value.dtype == torch.bool
 
 
 def _is_condition(call: Call) -> bool:
-    """Return whether a result is true or false: torch's sum of conditions is no sum of numbers."""
+    """Return whether a result is a tensor of booleans: torch's sum of conditions is a logical or."""
     result = call.node.meta.get("val")
     return isinstance(result, torch.Tensor) and result.dtype == torch.bool
 
 
 def _times(translator: Translator, call: Call, value: Any, alpha: float) -> Any:
-    """Return the second operand of a sum, alpha times."""
+    """Return the second operand of a sum, multiplied by alpha."""
     if alpha == 1:
         return value
     if isinstance(value, int | float):
@@ -189,14 +189,14 @@ def arithmetic(translator: Translator, call: Call, op: Op, left: Any, right: Any
 
 
 def _positions(translator: Translator, call: Call, op: Op, side: Any, other: Any, rank: int) -> Any:
-    """Return a quantized constant that differs from position to position, and is added to a value, as a value."""
+    """Return an operand; a quantized constant of a sum that differs by position becomes a value of the graph."""
     if isinstance(op, Add | Subtract) and isinstance(side, TracedConstant) and _is_positional(side, rank):
         return as_value(translator, call, side, other)
     return side
 
 
 def _is_positional(constant: TracedConstant, rank: int) -> bool:
-    """Return whether a constant changes along two axes or more of an image of `rank` axes: no number for a channel."""
+    """Return whether a constant differs along two axes or more of an image with `rank` axes, so not only by channel."""
     if constant.codes is None:
         return False
     codes = constant.codes[0] if constant.codes.ndim == rank + 1 else constant.codes
@@ -205,7 +205,7 @@ def _is_positional(constant: TracedConstant, rank: int) -> bool:
 
 
 def operand(translator: Translator, call: Call, value: Any, rank: int) -> str:
-    """Return the name of an operand in the graph; a constant becomes a parameter of so many axes at most."""
+    """Return the name of an operand in the graph; a constant becomes a parameter with at most `rank` axes."""
     if isinstance(value, int | float):
         value = TracedConstant(torch.tensor(float(value), dtype=torch.float64), f"{translator.label(call)}.value")
     if not isinstance(value, TracedConstant):

@@ -1,4 +1,4 @@
-"""What PyTorch itself computes: a model's result, and the codes of each of its quantizers."""
+"""PyTorch's own evaluation: a model's result, and the codes of each of its quantizers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from nnhw.nn.given import copied
 from nnhw.nn.tracing import eager_loops
 
 Signature = tuple[Any, ...]
-"""What a call of a quantizer is known by: all but its tensors, and the shape behind the first axis.
-
-Where that is a trace's, sizes that come with the input are None."""
+"""The properties by which a call of a quantizer is recognized: its arguments without tensors, and the shape behind the
+first axis. In a trace, sizes that depend on the input are None."""
 
 _QUANTIZE = torch.ops.nnhw.quantize.default
 _RESCALE = torch.ops.nnhw.rescale.default
 _TENSORS = {_QUANTIZE: ("x", "scale", "zero_point"), _RESCALE: ("x", "multiplier", "exponent", "bias")}
-"""The operators that make codes --> their tensors."""
+"""The operators that make codes --> names of their arguments that are tensors."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +35,11 @@ class QuantizerCall:
 
     Parameters
     ----------
-    codes: of the shape of what was quantized: distances from the zero point, int16, of which NaN has the least one; or
-        the integers that a rescaling gives, int64.
-    dtype: that it was computed in.
-    numbers: what was quantized, where that was asked for.
+    signature: see `Signature`.
+    codes: in the shape of the quantized tensor: distances from the zero point, int16, where NaN has the lowest one; or
+        the integers of a rescaling, int64.
+    dtype: dtype in which it was computed.
+    numbers: the tensor before quantization, if it was asked for.
     """
 
     signature: Signature
@@ -55,8 +55,8 @@ class Evaluation:
     Parameters
     ----------
     result: [N, *shape].
-    calls: of all quantizers, those of weights among them, in their order.
-    steps: of the images, where they are sequences.
+    calls: calls of all quantizers in order, also those of weights.
+    steps: number of steps, where images are sequences.
     """
 
     result: np.ndarray
@@ -65,12 +65,12 @@ class Evaluation:
 
 
 class Recorder(TorchDispatchMode):
-    """While active, keep the calls of quantizers, and let float32 be float64 where that is asked for.
+    """Records the calls of quantizers while it is active, and makes float64 of float32 if asked for.
 
     Members
     -------
-    calls: so far, in their order.
-    keeps_numbers: whether what is quantized is kept, too.
+    calls: calls so far, in order.
+    keeps_numbers: the numbers before quantization are recorded, too.
     """
 
     supports_higher_order_operators = True
@@ -85,15 +85,18 @@ class Recorder(TorchDispatchMode):
     ) -> Any:
         given = dict(kwargs or {})
         if func is torch.ops.higher_order.scan:
+            # torch switches a mode off while it handles a call; on again, it sees the calls in the loop's body.
             with self:
                 return _looped(*args)
+        # A dtype that the model names itself would undo the widening.
         if self._double and given.get("dtype") == torch.float32:
             given["dtype"] = torch.float64
         result = func(*args, **given)
         if func is _QUANTIZE:
             if len(self.calls) in self._weights:
                 x, scale, axis = (_arguments(func, args, given)[name] for name in ("x", "scale", "axis"))
-                result = torch.from_numpy(self._weights[len(self.calls)]) * along_axis(scale, x, axis)
+                codes = torch.from_numpy(self._weights[len(self.calls)])
+                result = (codes * along_axis(scale, x, axis)).expand_as(x)  # a start of a state: once for each image
             self.calls.append(call_of(result, args, given, numbers=self.keeps_numbers))
         elif func is _RESCALE:
             self.calls.append(rescale_call_of(result, args, given, numbers=self.keeps_numbers))
@@ -102,13 +105,13 @@ class Recorder(TorchDispatchMode):
         return result
 
     def observe(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
-        """See the call of any other operator: it may be a quantizer of another framework."""
+        """Called for each call of another operator, which may be a quantizer of another framework."""
 
 
 def _looped(
     body: Callable[..., Any], starts: Sequence[Tensor], sequences: Sequence[Tensor], others: Sequence[Any]
 ) -> tuple[Tensor, ...]:
-    """Compute torch's `scan` by a loop, so that each call in its body is seen."""
+    """Compute torch's `scan` by a Python loop, so that each call in its body is recorded."""
     states: list[Tensor] = list(starts)
     results: list[list[Tensor]] = []
     for step in zip(*sequences, strict=True):
@@ -124,9 +127,9 @@ class Evaluator:
     Parameters
     ----------
     model: a module, which is copied, or an exported program.
-    double: compute in float64 all that the model computes in float32, also where its own code says `.float()`.
-    weights: the codes that weights have in the model's own precision, by the number of the quantizer's call: in float64
-        those at ties would be other ones, and so would the model.
+    double: compute everything in float64 that the model computes in float32, also where its own code says `.float()`.
+    weights: codes of weights in the model's own precision, by the number of the quantizer's call; used in float64,
+        where weights at ties could get other codes, which would be another model.
     """
 
     _recorder: ClassVar[type[Recorder]] = Recorder
@@ -160,12 +163,12 @@ class Evaluator:
         return Evaluation(result.detach().cpu().numpy(), tuple(recorder.calls), steps)
 
     def _result(self, batch: Tensor, calls: list[QuantizerCall]) -> Tensor:
-        """Return the result for a batch. Calls of quantizers that the recorder does not see are to be noted here."""
+        """Return the result for a batch; subclasses append calls of quantizers that the recorder does not see."""
         result: Tensor = self.model(batch)
         return result
 
     def parts(self, images: np.ndarray, size: int) -> Iterator[np.ndarray]:
-        """Cut images into batches of a size, or of the only one that the model takes."""
+        """Yield images in batches of `size`, or of the only size that the model takes."""
         size = self._batch_size or size
         for start in range(0, len(images), size):
             yield images[start : start + size]
@@ -218,7 +221,7 @@ def _signature(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], x: T
 
 @contextmanager
 def _default_dtype(double: bool) -> Iterator[None]:
-    """While active, let what is made without a dtype be float64, as the rest of the model is."""
+    """While active, tensors made without a dtype are float64 if `double`, like the rest of the model."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64 if double else before)
     try:
@@ -228,14 +231,14 @@ def _default_dtype(double: bool) -> Iterator[None]:
 
 
 def _opened(program: ExportedProgram) -> nn.Module:
-    """Return a program's module with parameters of its own: those of the program may be the user's model's."""
+    """Return a program's module with copies of its parameters, which may be those of the user's model."""
     module: nn.Module = program.module()
     module.load_state_dict({name: value.clone() for name, value in module.state_dict().items()}, assign=True)
     return module
 
 
 def _fixed_batch(model: nn.Module | ExportedProgram) -> int | None:
-    """Return the batch that an exported program was traced with, where it takes no other."""
+    """Return the batch size of an exported program that takes only this one; None for all others."""
     if not isinstance(model, ExportedProgram):
         return None
     placeholder = next(node for node in model.graph.nodes if node.name in model.graph_signature.user_inputs)

@@ -1,4 +1,4 @@
-"""torch.export, with errors that say where and what to do."""
+"""Calling torch.export, with error messages that say where the cause is and what to do."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ def export(model: nn.Module, example_input: torch.Tensor, lines: Lines) -> Expor
         # Without gradients, so that torch.no_grad() inside of the model changes nothing.
         with quiet_torch(), torch.no_grad(), _importable(own):
             forget_loops()
+            # A clone, as operations in place would change the example, of which more use is made below.
             program = torch.export.export(own, (example.clone(),), dynamic_shapes=({0: Dim.DYNAMIC},), strict=False)
             return _with_free_steps(own, example) if has_loop(program) else program
     except UnsupportedOperatorException as error:
@@ -53,9 +54,9 @@ def export(model: nn.Module, example_input: torch.Tensor, lines: Lines) -> Expor
 
 @contextmanager
 def _importable(model: nn.Module) -> Iterator[None]:
-    """Let torch import the modules that a model's classes are from, which for a model's file are none that stay.
+    """Put the modules of a model's classes into sys.modules; that of a model's file is not there after loading.
 
-    torch looks up by name what the body of a loop finds in its module.
+    torch looks up by name the globals that the body of a loop uses.
     """
     added = []
     for kind in {type(module) for module in model.modules()}:
@@ -72,9 +73,9 @@ def _importable(model: nn.Module) -> Iterator[None]:
 
 
 def _with_free_steps(model: nn.Module, example: torch.Tensor) -> ExportedProgram:
-    """Trace a model with a loop once more, with sequences of any length."""
+    """Trace a model with a loop once more, for sequences of any length."""
     for more in range(1, _TRIALS + 1):
-        # torch keeps what it has made of a loop for a number of steps, and takes it again where that comes again.
+        # torch caches the trace of a loop's body by the number of steps, so each trial has another number.
         steps = torch.cat([example, *[example[:, -1:]] * more], dim=1)
         try:
             return torch.export.export(model, (steps,), dynamic_shapes=(_FREE_STEPS,), strict=False)
@@ -90,7 +91,7 @@ def has_loop(program: ExportedProgram) -> bool:
 
 
 def checked_example(example_input: object) -> torch.Tensor:
-    """Return an example input after what can be checked of it without a model. Raises: InputError."""
+    """Return an example input, checked as far as possible without a model. Raises: InputError."""
     if not isinstance(example_input, torch.Tensor):
         raise InputError(
             f"example_input must be one tensor [batch, ..], got {type(example_input).__name__}; "
@@ -116,7 +117,7 @@ def checked_example(example_input: object) -> torch.Tensor:
 
 
 def try_model(model: nn.Module, example: torch.Tensor, lines: Lines) -> None:
-    """Run the model once: its own errors are clearer than those of tracing. Raises: InputError."""
+    """Run the model once, as its own errors are clearer than those of tracing. Raises: InputError."""
     with _module_paths(model) as path, torch.no_grad(), eager_loops():
         try:
             model(example)
@@ -131,11 +132,12 @@ def try_model(model: nn.Module, example: torch.Tensor, lines: Lines) -> None:
 
 @contextmanager
 def _module_paths(model: nn.Module) -> Iterator[list[str]]:
-    """While active, list the paths of the modules that are running: the innermost is last."""
+    """Yield a list that always has the paths of the modules that are running, the innermost last."""
     running: list[str] = []
     hooks = []
     for path, module in model.named_modules():
         hooks.append(module.register_forward_pre_hook(lambda _module, _args, path=path: running.append(path)))
+        # None, as any other result of a hook would replace that of the module.
         hooks.append(module.register_forward_hook(lambda _module, _args, _result: (running.pop(), None)[1]))
     try:
         yield running
@@ -145,7 +147,7 @@ def _module_paths(model: nn.Module) -> Iterator[list[str]]:
 
 
 def _fixed_batch(model: nn.Module, example: torch.Tensor, lines: Lines) -> str:
-    """Return the message for a model that can be traced for this batch size alone; empty if it cannot either."""
+    """Return the message for a model that can only be traced for this batch size; empty if it cannot even then."""
     try:
         with quiet_torch():
             program = torch.export.export(model, (example.clone(),), strict=False)

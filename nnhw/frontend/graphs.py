@@ -1,7 +1,7 @@
-"""Graphs of the IR as models: files that `nnhw ir --out` wrote, that a build has, or that somebody wrote by hand.
+"""The door for graphs of the IR: files that `nnhw ir --out` or a build wrote, or that were written by hand.
 
-Nothing is traced: the graph is what is lowered. One that begins with codes gets a quantizer of scale 1 in front, so
-that images are the codes themselves, as numbers.
+Nothing is traced: the graph itself is lowered. A graph whose input is codes gets a quantizer of scale 1 in front, so
+that images are these codes, as numbers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class GraphModel(nn.Module):
 
     Parameters
     ----------
-    graph: of one input and one output. Its input is float64, or codes, which images give as numbers.
+    graph: a graph with one input and one output. Its input is float64, or codes, which images contain as numbers.
 
     Raises: InputError for more inputs or outputs; IrError for a graph that breaks a rule.
     """
@@ -46,12 +46,12 @@ class GraphModel(nn.Module):
         self.graph = _from_floats(self.given)
 
     def __deepcopy__(self, memo: dict[int, object]) -> GraphModel:
-        """Return a model of the same graph, which nothing changes."""
+        """Return a model of the same graph, which is immutable."""
         return GraphModel(self.given)
 
     @property
     def dtype(self) -> IntType | None:
-        """The codes that the graph begins with; None for one that takes floats."""
+        """The type of the codes that the graph takes; None for one that takes floats."""
         dtype = self.given.inputs[0].type.dtype
         return dtype if isinstance(dtype, IntType) else None
 
@@ -60,7 +60,7 @@ class GraphModel(nn.Module):
         return torch.from_numpy(self.compute(images.detach().cpu().numpy()))
 
     def compute(self, images: np.ndarray) -> np.ndarray:
-        """Do as `forward` in NumPy."""
+        """Compute `forward` in NumPy."""
         return run_in_chunks(self.graph, images.astype(np.float64))[0]
 
     def example(self) -> Tensor:
@@ -96,7 +96,7 @@ def evaluator(model: nn.Module | ExportedProgram) -> Evaluator:
 
 
 def _from_floats(graph: Graph) -> Graph:
-    """Return a graph that takes floats: codes --> floats, quantize with scale 1."""
+    """Return a graph that takes floats; one that takes codes gets a quantizer with scale 1 in front."""
     node = graph.inputs[0]
     if not isinstance(node.type.dtype, IntType):
         return graph

@@ -1,4 +1,4 @@
-"""Traced operators that move, repeat or join elements without computing: codes stay codes."""
+"""Handlers of traced operators that move, repeat or join elements without computing: codes remain codes."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ def permute(translator: Translator, call: Call) -> Value:
     """permute, transpose, movedim and the like."""
     value: Codes | Float = call.values[0]  # type: ignore[assignment]
     axes = _axes(call, len(translator.shape(value)) + 1)
+    # Taking one place of the new first axis brings the batch to the front again.
     if axes[0] != 0 and call.node.users and all(map(_takes_first, call.node.users)):
         return Turned(value, tuple(axes))
     if axes[0] != 0:
@@ -39,7 +40,7 @@ def permute(translator: Translator, call: Call) -> Value:
 
 
 def _takes_first(node: fx.Node) -> bool:
-    """Return whether a traced call takes places of the first axis, which goes, as in q, k, v = qkv.unbind(0)."""
+    """Return whether a traced call selects from the first axis, which then is gone, as in q, k, v = qkv.unbind(0)."""
     if str(node.target) not in ("aten.select.int", "aten.unbind.int"):
         return False
     dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
@@ -83,6 +84,7 @@ def pad(translator: Translator, call: Call) -> Value:
             f"{call} has pad={widths}; only borders of height and width, of 0 or more, are supported: for channels "
             f"use torch.cat, or a 1x1 convolution"
         )
+    # torch's widths begin with the last axis.
     left, right, top, bottom = (*widths, 0, 0)[:4]
     border = float(call["value"] or 0.0)
     op = Pad((top, left), (bottom, right), border)
@@ -143,7 +145,7 @@ def stack(translator: Translator, call: Call) -> Value:
 
 
 def values_of(translator: Translator, call: Call, parts: Sequence[Any]) -> list[Codes | Float]:
-    """Return what is joined, constants among them as values: such as a class token in front of patches.
+    """Return the operands of a concatenation, with constants as values, such as a class token in front of patches.
 
     Raises: CaptureError for integers, for constants alone, and for constants that are not quantized.
     """
@@ -158,7 +160,8 @@ def values_of(translator: Translator, call: Call, parts: Sequence[Any]) -> list[
 def as_value(translator: Translator, call: Call, constant: TracedConstant, like: Codes | Float) -> Codes:
     """Return a quantized constant as codes, the same for each image of a value.
 
-    Rows of features are held as features of rows, as the sums of a layer are, so that what moves those moves these.
+    A constant [rows, features] is stored as [features, rows], like the sums of a layer, and permuted back, so that
+    passes can move both permutations together.
 
     Raises: CaptureError for a constant that is not quantized, or has another scale for each element.
     """
@@ -197,7 +200,7 @@ def _rearranged(translator: Translator, call: Call, divided: tuple[int, ...], ax
 def reshaped(
     translator: Translator, call: Call, value: Codes | Float, shape: tuple[int, ...], suffix: str = ""
 ) -> Codes | Float:
-    """Return a value in another shape; nothing is added if it has it, or had it before another reshape."""
+    """Return a value in another shape; no node is added if it has this shape, or had it before another reshape."""
     before = translator.reshaped.get(value.name, value)
     for same in (value, before):
         if shape == translator.shape(same):
@@ -211,7 +214,7 @@ def reshaped(
 def permuted(
     translator: Translator, call: Call, value: Codes | Float, axes: tuple[int, ...], suffix: str = ""
 ) -> Codes | Float:
-    """Return a value with its image axes in another order: undone, or a reshape, where that is the same."""
+    """Return a value with its image axes in another order; no permutation is added that cancels, or is a reshape."""
     if value.name in translator.permuted:
         value, first = translator.permuted[value.name]
         axes = tuple(first[axis] for axis in axes)
@@ -259,13 +262,13 @@ def as_image(translator: Translator, call: Call, value: Any) -> Codes | Float:
 
 
 def like(translator: Translator, call: Call, value: Codes | Float, rank: int) -> Codes | Float:
-    """Return an image as [channels, length] where `as_image` was given that: `rank` is 2."""
+    """Undo `as_image`: return an image as [channels, length] if `rank` is 2, else as it is."""
     shape = translator.shape(value)
     return reshaped(translator, call, value, (shape[0], shape[2]), "as_1d") if rank == 2 else value
 
 
 def placed(translator: Translator, call: Call, value: Codes | Float, op: Op, suffix: str = "") -> Codes | Float:
-    """Add an op that moves or repeats elements, or picks one of a channel; codes keep their scales."""
+    """Add an op that moves, repeats or selects elements of a channel; codes keep their scales."""
     if isinstance(value, Codes):
         scale = moved(value.scale, translator.shape(value), op)
         return Codes(translator.emit(call, op, value.name, suffix=suffix), scale, value.quantized)
@@ -273,7 +276,7 @@ def placed(translator: Translator, call: Call, value: Codes | Float, op: Op, suf
 
 
 def _axes(call: Call, rank: int) -> list[int]:
-    """Return which axis of the operand each axis of the result is, by asking torch."""
+    """Return for each axis of the result the axis of the operand that it is, found by running the operator in torch."""
     sizes = list(range(2, 2 + rank))  # all different
     target: Any = call.node.target
     schema = [argument.name for argument in target._schema.arguments]
@@ -282,10 +285,11 @@ def _axes(call: Call, rank: int) -> list[int]:
 
 
 def _code_of(translator: Translator, value: Codes, border: float) -> int | None:
-    """Return the code that stands for a border's value; None if there is none."""
+    """Return the code of a border's value; None if the value has none."""
     if border == 0.0:
         return 0
     dtype = translator.builder.type_of(value.name).dtype
+    # 0.5 is no code: so there is none for codes with several scales, and for sums.
     code = border / float(value.scale) if not value.scale.ndim and value.quantized else 0.5
     assert isinstance(dtype, IntType)
     if not code.is_integer() or code * float(value.scale) != border or not dtype.holds(np.array([int(code)])):
@@ -294,7 +298,7 @@ def _code_of(translator: Translator, value: Codes, border: float) -> int | None:
 
 
 def _no_code(translator: Translator, call: Call, value: Codes, border: float) -> str:
-    """Say why a border of that value is no code of the codes that it surrounds, and what to do."""
+    """Return why a border's value has no code among the codes that it surrounds, and what to do."""
     if value.scale.ndim:
         return f"{call} puts a border of {border} around codes with one scale per channel; use value=0.0"
     dtype, scale = translator.builder.type_of(value.name).int_dtype, float(value.scale)
@@ -308,7 +312,7 @@ def _no_code(translator: Translator, call: Call, value: Codes, border: float) ->
 
 
 def _is_plain(call: Call, before: tuple[int, ...], after: tuple[int, ...]) -> bool:
-    """Return whether torch repeats each element equally often: its index is a float32 product, rounded down."""
+    """Return whether torch repeats each element equally often; it may not, as it computes indices in float32."""
     target: Any = call.node.target
     for axis in range(1, len(before)):
         line = [before[k] if k == axis else 1 for k in range(1, len(before))]

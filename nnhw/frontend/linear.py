@@ -1,4 +1,4 @@
-"""Traced linear operators: products and convolutions of codes with quantized weights."""
+"""Handlers of traced linear operators: products and convolutions of codes with quantized weights."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _LAYERS = {
     "conv_transpose2d": "QuantConvTranspose2d",
 }
 SIZES = {2: "length", 3: "height, width"}
-"""Names of the sizes of an image, by the axes of it."""
+"""Names of an image's sizes in messages, by its number of axes."""
 
 
 class _Axes(NamedTuple):
-    """The axes of a product by their names, as in an einsum, without the batch: what is not in `out` is summed."""
+    """The axes of a product as letters, as in einsum, without the batch: axes not in `out` are summed."""
 
     x: str
     weight: str
@@ -110,7 +110,7 @@ def _computed_einsum(translator: Translator, call: Call, equation: str, terms: S
 
 
 def _repeated(call: Call, shape: Sequence[int], weights: Sequence[int], axes: _Axes) -> _Axes:
-    """Return axes of which none has the size 1 in one operand and another in the other, which torch repeats."""
+    """Return axes in which an axis that torch repeats, from size 1, has a letter of its own."""
     unused = (letter for letter in string.ascii_letters if letter not in "".join(axes))
     for letter, size in zip(axes.x, shape, strict=True):
         place = axes.weight.find(letter)
@@ -152,7 +152,7 @@ def convolution(translator: Translator, call: Call) -> Value:
 
 
 def _matrices(call: Call, shape: tuple[int, ...], weight: TracedConstant) -> _Axes:
-    """Return the axes of a product of matrices, along whose other axes a matrix may serve several."""
+    """Return the axes of a product of matrices; along axes before the last two, weights may be shared."""
     sizes = tuple(weight.tensor.shape)
     batches = list(sizes[:-2])
     while batches and batches[0] == 1:
@@ -173,10 +173,10 @@ def _matrices(call: Call, shape: tuple[int, ...], weight: TracedConstant) -> _Ax
 
 
 def _product(translator: Translator, call: Call, codes: Codes, weight: TracedConstant, axes: _Axes) -> Codes | Float:
-    """Return the sums of products along axes that the result has not.
+    """Return the sums of products along the axes that the result does not have.
 
-    Axes of both and of the result are groups of channels, those of x alone the pixels of a 1x1 convolution. What is
-    neither in the other operand nor in the result has the size 1.
+    Axes of both operands and the result become groups of channels, axes of x and the result the pixels of a 1x1
+    convolution. An axis that is only in one operand and not in the result has size 1.
     """
     shape, codes_of = translator.shape(codes), weight.codes
     assert codes_of is not None
@@ -247,13 +247,19 @@ def biased(translator: Translator, call: Call, sums: Codes | Float, bias: Any, a
 def operands(
     translator: Translator, call: Call, x: Any, weight: Any, summed: tuple[int, ...]
 ) -> tuple[Codes, TracedConstant]:
-    """Return input and weights, of which some axes are summed; if both are wrong, both are noted."""
+    """Return (input codes, weights) of a layer; if both are wrong, both problems are noted.
+
+    Parameters
+    ----------
+    summed: axes of the weights that are summed, so that they must share a scale.
+    """
     try:
         codes = _codes(call, recoded(translator, call, x) if isinstance(x, Float) else x)
     except CaptureError as error:
         try:
             _weights(call, weight, summed)
         except CaptureError as second:
+            # Both operands are wrong: both problems are reported.
             translator.problems.append(error)
             raise second from error
         raise
@@ -306,7 +312,7 @@ def _along(values: np.ndarray, rank: int, axis: int) -> np.ndarray:
 def _named_padding(
     call: Call, kernel: tuple[int, ...], dilation: tuple[int, int]
 ) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return the rows and columns in front and behind; of an odd number, 'same' puts the greater half behind."""
+    """Return the (rows, columns) of padding in front and behind; of an odd number, 'same' puts one more behind."""
     if call["padding"] == "valid":
         return (0, 0), (0, 0)
     rows, columns = (step * (size - 1) for size, step in zip(kernel, dilation, strict=True))
@@ -314,11 +320,11 @@ def _named_padding(
 
 
 def pair(sizes: Any, flat: bool, rest: int = 1) -> tuple[int, int]:
-    """Return (height, width) of what torch gives as a list of one or two numbers, or as one number.
+    """Return (height, width) of a size that torch has as one number, or as a list of one or two.
 
     Parameters
     ----------
-    flat: of one dimension, so that the height gets `rest`.
+    flat: the layer has one dimension, so the height is `rest`.
     """
     if isinstance(sizes, int):
         sizes = [sizes]

@@ -1,4 +1,4 @@
-"""Where in the user's code a traced operation comes from."""
+"""Places in the user's code that traced operations come from."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Lines = Mapping[str, tuple[str, int]]
 
 
 def location_of(node: fx.Node, lines: Lines) -> Location:
-    """Return the module path of a traced node and the innermost frame that is the user's.
+    """Return the module path of a traced node, and the innermost line of the user's code.
 
-    Torch notes only functions named 'forward': what those call has the line of the call.
+    torch records only functions named 'forward': functions that those call have the line of the call.
 
     Parameters
     ----------
-    lines: for models whose layers are called by torch alone (nn.Sequential): where modules were made,
-        (file, line) by module path; the nearest module above counts, too.
+    lines: (file, line) at which modules were made, by module path, for layers that torch itself calls, as in
+        nn.Sequential; a module without an entry has that of the nearest module around it.
     """
     module = module_path(node)
     found = user_frame(node) or _made_at(module, lines)
@@ -30,13 +30,13 @@ def location_of(node: fx.Node, lines: Lines) -> Location:
 
 
 def module_location(path: str, lines: Lines) -> Location:
-    """Return where a module was made, by its path."""
+    """Return the place at which a module was made, by its path."""
     found = _made_at(path, lines)
     return Location(path, PurePath(found[0]).name, found[1]) if found else Location(path)
 
 
 def error_location(error: BaseException, module: str = "", lines: Lines | None = None) -> Location:
-    """Return the innermost user frame that an exception came through."""
+    """Return the innermost line of the user's code that an exception passed; else that at which `module` was made."""
     frames = [(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)]
     found = innermost_user_frame(frames) or _made_at(module, lines or {})
     return Location(module, PurePath(found[0]).name, found[1]) if found else Location(module)

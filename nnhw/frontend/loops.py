@@ -1,4 +1,4 @@
-"""Loops: torch's `scan`, whose body is translated once for all steps, into the body of the IR's op."""
+"""Handler of torch's `scan`: the loop's body is translated once for all steps, to the body of the IR's `Scan`."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from .values import Batch, Block, Codes, Float, PerImage, StepsFirst, TracedCons
 
 @dataclass(frozen=True)
 class TracedBody:
-    """The body of a loop, translated.
+    """The translated body of a loop.
 
     Parameters
     ----------
-    nodes: what was traced.
-    translator: that knows what they have become.
-    name: of the loop's node in the graph.
+    nodes: the traced nodes of the body.
+    translator: has the values that they were translated to.
+    name: name of the loop's node in the graph.
     """
 
     nodes: tuple[fx.Node, ...]
@@ -37,13 +37,15 @@ class TracedBody:
 
 @dataclass(frozen=True)
 class _Loop:
-    """A call of `scan`, taken apart.
+    """The arguments of a call of `scan`.
 
     Parameters
     ----------
-    starts: what the states begin as.
-    sequences: that the body is given a step of, and the types of these steps.
-    others: what the body reads beside these.
+    body: the traced body.
+    starts: start values of the states.
+    sequences: sequences of which the body reads one step each time.
+    types: types of these steps.
+    others: further values that the body reads.
     """
 
     body: fx.GraphModule
@@ -55,7 +57,7 @@ class _Loop:
 
 @dataclass(frozen=True)
 class _State:
-    """The number format of a state: that of the quantizer behind what computes the next one."""
+    """The number format of a state: that of the quantizer which makes its next value."""
 
     type: TensorType
     scale: np.ndarray
@@ -81,7 +83,7 @@ def scan(translator: Translator, call: Call) -> list[Value | None]:
 
 
 class _Maker:
-    """Adds the loop to the graph: once for each value of its body that is read."""
+    """Adds the loop to the graph: one `Scan` for each value of its body that is read, as each has one output."""
 
     def __init__(
         self,
@@ -99,7 +101,7 @@ class _Maker:
         self.made: dict[str, Codes] = {}
 
     def sequence(self, value: Value) -> Codes:
-        """Return the sequence of a value in the body."""
+        """Return the sequence that a value of the body has over all steps."""
         if not isinstance(value, Codes):
             raise CaptureError(
                 f"{self.call} gives a sequence that is no codes; put a quantizer behind what its body returns"
@@ -114,7 +116,7 @@ class _Maker:
         return self.made[value.name]
 
     def last(self, value: Value) -> Value:
-        """Return what a state is in the end."""
+        """Return the last value of a state."""
         return last_step(self.translator, self.call, self.sequence(value), "last")
 
 
@@ -148,9 +150,10 @@ def _taken_apart(translator: Translator, call: Call) -> _Loop:
 
 
 def _per_image(value: Value) -> Value:
-    """Return a constant that is repeated for each image, held as one of [1, ..], as what it is."""
+    """Return a constant of shape [1, ..], which is repeated for each image, as `PerImage`; other values as they are."""
     if isinstance(value, TracedConstant) and value.tensor.shape[:1] == (1,):
-        return PerImage(TracedConstant(value.tensor[0], value.label))
+        precise = None if value.precise is None else value.precise[0]
+        return PerImage(TracedConstant(value.tensor[0], value.label, precise=precise))
     return value
 
 
@@ -165,7 +168,7 @@ def _what(value: object) -> str:
 
 
 def _states(translator: Translator, call: Call, loop: _Loop) -> list[_State]:
-    """Return the formats of the states: of what a first translation, which knows none of them, makes of their floats.
+    """Return the formats of the states, from a trial translation of the body in which states are floats.
 
     Raises: CaptureError for a state that no quantizer makes.
     """
@@ -184,11 +187,11 @@ def _states(translator: Translator, call: Call, loop: _Loop) -> list[_State]:
 
 
 def _translated(body: Translator, loop: _Loop, states: Sequence[_State] | None) -> list[Value]:
-    """Translate a body, and return its results: the next states, then what the sequences get.
+    """Translate a body; return its results: the next states, then the step of each resulting sequence.
 
     Parameters
     ----------
-    states: None: they are floats of any kind.
+    states: formats of the states; None: they are floats.
     """
     nodes = list(loop.body.graph.nodes)
     placeholders = [node for node in nodes if node.op == "placeholder"]
@@ -218,7 +221,7 @@ def _check_next_states(call: Call, results: Sequence[Value], states: Sequence[_S
 
 
 def _start(translator: Translator, call: Call, start: PerImage | Codes, state: _State, number: int) -> str:
-    """Return the node of what a state begins as. Raises: CaptureError for numbers that are no codes of it."""
+    """Return the node of a state's start value. Raises: CaptureError for numbers that are no codes of the state."""
     kind = state.type.int_dtype
     if isinstance(start, Codes):
         if not np.array_equal(start.scale, state.scale) or translator.builder.type_of(start.name) != state.type:

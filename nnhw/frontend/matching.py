@@ -1,4 +1,4 @@
-"""The quantizers of a trace, found among the calls of an evaluation: by order, and by what a call is known by."""
+"""Finding the quantizers of a trace among the calls of an evaluation, by their order and signature."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ class TracedQuantizer:
 
     Parameters
     ----------
-    name: of the graph's node with its codes; None for weights, and for what nobody reads.
-    weights: the codes of what does not depend on the images; None for what does.
-    label: the name of what it quantizes, of weights.
-    steps_first: what it quantizes is a sequence [steps, batch, ..].
+    signature: see `nnhw.frontend.evaluation.Signature`.
+    name: name of the graph's node with its codes; None for weights, and for codes that nothing reads.
+    weights: codes of a quantizer of weights; None for one whose codes depend on the images.
+    label: name of the quantized weights.
+    steps_first: it quantizes a sequence [steps, batch, ..].
     """
 
     signature: Signature
@@ -50,7 +51,7 @@ def called(traced: Sequence[Traced], evaluation: Evaluation) -> list[tuple[Trace
 
 
 def matched(traced: Sequence[Traced], evaluation: Evaluation) -> dict[str, QuantizerCall]:
-    """Return the calls by the graph's names: those of a loop as one, with codes [N, steps, ..]."""
+    """Return each quantizer's call by its name in the graph; those in a loop are one, with codes [N, steps, ..]."""
     found: dict[str, QuantizerCall] = {}
     for quantizer, places, in_loop in _called(traced, evaluation):
         calls = [evaluation.calls[place] for place in places]
@@ -60,7 +61,8 @@ def matched(traced: Sequence[Traced], evaluation: Evaluation) -> dict[str, Quant
 
 
 def _called(traced: Sequence[Traced], evaluation: Evaluation) -> Iterator[tuple[TracedQuantizer, list[int], bool]]:
-    """Yield each quantizer with its calls, and whether it is in a loop. What is never read is called, not traced."""
+    """Yield (quantizer, numbers of its calls, whether it is in a loop); calls that were not traced are skipped."""
+    # One iterator for all: each search goes on where the one before has ended.
     calls = enumerate(evaluation.calls)
     for one in traced:
         if isinstance(one, TracedQuantizer):
@@ -82,7 +84,7 @@ def _next(expected: TracedQuantizer, calls: Iterator[tuple[int, QuantizerCall]])
 
 
 def _is_same(expected: Signature, given: Signature) -> bool:
-    """Return whether a call is one of a traced quantizer, whose sizes that come with the input are None."""
+    """Return whether a call has the signature of a traced quantizer, in which None stands for any size."""
     *plain, sizes = expected
     *others, given_sizes = given
     pairs = zip(sizes, given_sizes, strict=False)
@@ -96,7 +98,7 @@ def _joined(calls: Sequence[QuantizerCall]) -> QuantizerCall:
 
 
 def _ordered(quantizer: TracedQuantizer, call: QuantizerCall) -> QuantizerCall:
-    """Return a call with the batch in front."""
+    """Return a call whose codes have the batch as first axis."""
     if not quantizer.steps_first:
         return call
     numbers = None if call.numbers is None else call.numbers.swapaxes(0, 1)

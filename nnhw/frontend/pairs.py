@@ -1,4 +1,4 @@
-"""Traced operators of two values that both depend on the model's input: products of codes, the greater of codes."""
+"""Handlers of traced operators on two values that both depend on the model's input: products, maxima of codes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Computed = Codes | Float
 
 
 def paired(translator: Translator, call: Call, op: Op, left: Any, right: Any, suffix: str = "") -> Codes | None:
-    """Return the result of an op of two values as integers, if it is one of codes; else None: then it is one of floats.
+    """Return the result of an op of two values as integers, if both are codes; else None: it is an op of floats.
 
     mul(code * s, code * t)     --> product(code, code) * (s * t)
     maximum(code * s, code * s) --> maximum(code, code) * s
 
-    What is a function of one value alone, as in y * sigmoid(y), is one of floats, and so is what a host computes
+    A function of one value alone, such as y * sigmoid(y), stays an op of floats, and so does what the host computes
     behind the last layer.
 
     Raises
@@ -40,6 +40,7 @@ def paired(translator: Translator, call: Call, op: Op, left: Any, right: Any, su
         return _extreme(translator, call, op, left, right, suffix) if shapes[0] == shapes[1] else None
     if not isinstance(op, Multiply):
         return None
+    # Both are functions of one value, and so is the product: it needs no engine for products.
     if shapes[0] == shapes[1] and len(_sources(translator, left) | _sources(translator, right)) == 1:
         return None
     sides = [recoded(translator, call, side) if isinstance(side, Float) else side for side in (left, right)]
@@ -100,7 +101,7 @@ def expand(translator: Translator, call: Call) -> Value:
 
 
 def _extreme(translator: Translator, call: Call, op: Op, left: Computed, right: Computed, suffix: str) -> Codes | None:
-    """Return the greater or the lesser of codes of one scale, which are codes of it; None for anything else."""
+    """Return the maximum or minimum of codes with the same scale, as codes; None for anything else."""
     if not (isinstance(left, Codes) and isinstance(right, Codes) and left.quantized and right.quantized):
         return None
     if left.name == right.name or not (left.scale == right.scale).all():
@@ -110,7 +111,7 @@ def _extreme(translator: Translator, call: Call, op: Op, left: Computed, right: 
 
 
 def _sources(translator: Translator, value: Computed) -> set[str]:
-    """Return the integers, and the inputs of the model, of which a value is a function."""
+    """Return the names of the integers, or inputs of the model, of which a value is a function."""
     if isinstance(value, Codes):
         return {value.name}
     graph = translator.builder.build([value.name])

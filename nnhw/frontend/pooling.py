@@ -1,4 +1,4 @@
-"""Traced pooling. Average pooling is an exact sum of codes; scale and divisor come behind it, in this order."""
+"""Handlers of traced pooling. Average pooling sums codes exactly; scale and divisor come after the sum."""
 
 from __future__ import annotations
 
@@ -100,7 +100,8 @@ def _over_axes(translator: Translator, call: Call, divide: bool) -> Value:
 def _average(
     translator: Translator, call: Call, image: Any, kernel: Pair, stride: Pair, divisor: int, rank: int
 ) -> Codes | Float:
-    """Sum each window of codes, and divide what the sums stand for."""
+    """Return the average of each window: an integer sum of codes, whose real value is divided."""
+    # Scales change as by MaxPool2d, which has the same windows.
     scale = moved(image.scale, translator.shape(image), MaxPool2d(kernel, stride))
     sums = Codes(translator.emit(call, SumPool2d(kernel, stride), image.name), scale, quantized=False)
     result = like(translator, call, sums, rank)
@@ -112,7 +113,7 @@ def _average(
 
 
 def _kept(translator: Translator, call: Call, value: Codes | Float) -> Codes | Float:
-    """Return an image whose reduced axes are kept with size 1, or not, as the call wants it."""
+    """Return an image in the shape of the call's result, in which reduced axes have size 1 or are gone."""
     return reshaped(translator, call, value, translator.result_shape(call), "kept")
 
 
@@ -143,7 +144,7 @@ def _pair(sizes: Any, rank: int, rest: int) -> Pair:
 
 
 def _counts(shape: tuple[int, ...], kernel: Pair, stride: Pair, padding: Pair, ceil_mode: bool) -> Pair:
-    """Return how many windows there are: none starts behind the border, ceil_mode or not."""
+    """Return the number of windows along height and width; as in torch, none starts behind the border."""
     counts = []
     for size, span, step, border in zip(shape[1:], kernel, stride, padding, strict=True):
         free = size + 2 * border - span
@@ -153,7 +154,7 @@ def _counts(shape: tuple[int, ...], kernel: Pair, stride: Pair, padding: Pair, c
 
 
 def _reach(shape: tuple[int, ...], kernel: Pair, stride: Pair, padding: Pair, counts: Pair) -> Pair:
-    """Return how far the last windows reach beyond the border."""
+    """Return how many rows and columns the last windows reach beyond the image, 0 or more."""
     ends = [
         (count - 1) * step + span - border - size
         for size, span, step, border, count in zip(shape[1:], kernel, stride, padding, counts, strict=True)
@@ -162,7 +163,7 @@ def _reach(shape: tuple[int, ...], kernel: Pair, stride: Pair, padding: Pair, co
 
 
 def _divisor(call: Call, shape: tuple[int, ...], kernel: Pair, stride: Pair, padding: Pair, counts: Pair) -> int:
-    """Return the divisor of all windows. Raises: CaptureError if windows at the border have another one."""
+    """Return the divisor of all windows. Raises: CaptureError if windows at the border have other divisors."""
     divisor = 1
     for size, span, step, border, count in zip(shape[1:], kernel, stride, padding, counts, strict=True):
         starts = np.arange(count) * step - border
@@ -189,7 +190,7 @@ def _equal_windows(call: Call, shape: tuple[int, ...], counts: Pair) -> Pair:
 
 
 def _reduced(translator: Translator, call: Call, value: Any) -> tuple[Codes | Float, Pair]:
-    """Return an image, and the window over it that covers the axes to be reduced."""
+    """Return (image, window) for a reduction over axes, which becomes a pooling with one window."""
     shape = translator.shape(value)
     rank = len(shape) + 1
     given = call["dim"] if call["dim"] is not None else []
@@ -199,6 +200,7 @@ def _reduced(translator: Translator, call: Call, value: Any) -> tuple[Codes | Fl
             f"{call} goes over the axes {sorted(axes) or 'of the whole tensor'}; only height and width, or rows, are "
             f"supported: use dim=(2, 3), dim=2 for [batch, channels, length], or dim=1 for [batch, rows, features]"
         )
+    # Axes that are neither height nor width come last, and become one row of pixels.
     if 1 in axes or rank > 4:
         kept, gone = ([axis - 1 for axis in range(1, rank) if (axis in axes) == side] for side in (False, True))
         rows = math.prod(shape[axis] for axis in gone)

@@ -1,4 +1,4 @@
-"""Images on which two evaluations of a model are compared: what is likely to tell them apart."""
+"""Images on which two evaluations of a model are compared, chosen to show differences."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _SEED = 20_260_101
 
 
 def probes(graph: Graph, example: np.ndarray) -> np.ndarray:
-    """Return images: of the example, random ones in its range, and numbers on the edges of the first quantizer.
+    """Return images: those of the example, random ones in its range, and numbers on edges of the first quantizer.
 
-    Rounding decides on edges: half-way points between two codes, or integers. Their neighbours in the example's dtype
-    are among them.
+    Edges are the numbers at which rounding decides: half-way points between two codes, or integers. The neighbouring
+    numbers in the example's dtype are among the images, too.
 
     Parameters
     ----------
@@ -38,9 +38,9 @@ def probes(graph: Graph, example: np.ndarray) -> np.ndarray:
 
 
 def _edges(graph: Graph, example: np.ndarray) -> np.ndarray:
-    """Return the inputs that lie on an edge of the first quantizer.
+    """Return the input numbers that lie on an edge of the first quantizer.
 
-    It is the first one behind the same scaling of all numbers of an image, if there is one at all.
+    That is the first quantizer behind a scaling that is the same for all numbers of an image; empty if there is none.
     """
     constant = np.broadcast_to(np.reshape([0.0, 1.0, 2.0], (3, *(1,) * (example.ndim - 1))), (3, *example.shape[1:]))
     values: dict[str, np.ndarray] = {}
@@ -48,6 +48,7 @@ def _edges(graph: Graph, example: np.ndarray) -> np.ndarray:
     for node in graph.nodes:
         if not isinstance(node.op, Quantize) or node.inputs[0] not in values:
             continue
+        # Images of all 0, all 1 and all 2 show whether the scaling is linear, and its offset and slope.
         levels = values[node.inputs[0]].reshape(3, -1)
         offset, slope = levels[0, 0], levels[1, 0] - levels[0, 0]
         if slope and np.allclose(levels, offset + slope * np.arange(3.0)[:, None]):
@@ -58,5 +59,5 @@ def _edges(graph: Graph, example: np.ndarray) -> np.ndarray:
 
 
 def _steps(op: Quantize) -> np.ndarray:
-    """Return in steps of the scale where a code can begin, whatever the rounding: half-way points, and integers."""
+    """Return the numbers, in steps of the scale, at which codes can change with any rounding: halves and integers."""
     return np.zeros(1) if op.bipolar else np.arange(2 * op.low - 2, 2 * op.high + 3) / 2

@@ -1,4 +1,4 @@
-"""The door for PT2E: programs in which torch's `quantized_decomposed` operators make codes and numbers of them."""
+"""The door for PT2E: programs with torch's `quantized_decomposed` operators as quantizers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .pt2e_rewriter import Rewriter, operator_of
 from .trials import check_guards
 
 _GUARDS = "_guards_fn"
-"""What torch.export calls its guards in a module."""
+"""Name of the module with torch.export's guards."""
 
 
 def is_mine(model: nn.Module | ExportedProgram) -> bool:
-    """Return whether a program, or a graph module in a model, has one of the operators."""
+    """Return whether a program, or a graph module in a model, has PT2E's operators."""
     if isinstance(model, ExportedProgram):
         graphs = [model.graph]
     else:
@@ -52,7 +52,7 @@ def traceable(
 
 
 def evaluator(model: nn.Module | ExportedProgram) -> Evaluator:
-    """Return the model as torch evaluates it."""
+    """Return torch's own evaluation of the model."""
     with quiet_torch():
         return Pt2eEvaluator(model if isinstance(model, ExportedProgram) else _unguarded(copied(model)))
 
@@ -64,7 +64,7 @@ def _module(program: ExportedProgram) -> fx.GraphModule:
 
 
 def _unguarded(model: nn.Module) -> nn.Module:
-    """Return a model whose graph modules take any batch: torch.export has put a guard of its size into them."""
+    """Return a model whose graph modules take any batch size, without torch.export's guards."""
     for module in model.modules():
         if isinstance(module, fx.GraphModule):
             for node in module.graph.find_nodes(op="call_module", target=_GUARDS):
@@ -74,7 +74,7 @@ def _unguarded(model: nn.Module) -> nn.Module:
 
 
 def _example(model: nn.Module | ExportedProgram, example_input: Tensor | None) -> Tensor:
-    """Return the example, or numbers of the shape that the model was traced with."""
+    """Return the example input; without one, random numbers of the shape that the model was traced with."""
     if example_input is not None:
         return checked_example(example_input).detach().cpu()
     if isinstance(model, ExportedProgram):
@@ -87,7 +87,7 @@ def _example(model: nn.Module | ExportedProgram, example_input: Tensor | None) -
 
 
 def _fitting(program: ExportedProgram, example: Tensor) -> Tensor:
-    """Return an example that a program takes: with as many images as it was traced with, if it takes no other batch.
+    """Return an example that a program takes; if it takes only one batch size, with that number of images.
 
     Raises
     ------

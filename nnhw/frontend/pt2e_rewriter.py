@@ -1,4 +1,4 @@
-"""PT2E's quantizers as nnhw's: the graph of a program, in which each pair of operators becomes one.
+"""Replacing PT2E's quantizers by nnhw's: each pair of quantize and dequantize becomes one operator.
 
 quantize_per_tensor(x, s, z, 0, 255) --> dequantize_per_tensor(.., s, z, 0, 255)   becomes
 nnhw.quantize(x, s, z, 0, 255, reciprocal=True)
@@ -26,18 +26,19 @@ QUANTIZE = ("quantize_per_tensor", "quantize_per_channel")
 DEQUANTIZE = ("dequantize_per_tensor", "dequantize_per_channel")
 _PER_TENSOR = -1
 MOST_CODES = 1 << 16
-"""What has more codes is no activation or weight, but a bias, which stays a number."""
+"""Number of codes from which on a value is neither activation nor weight, but a bias, which stays a number."""
 
 
 @dataclass(frozen=True)
 class _Format:
-    """What an operator says of its codes.
+    """The number format of an operator's codes.
 
     Parameters
     ----------
     scale: float32; one, or one per channel.
     zero_point: float32 of the same shape.
-    axis: of the channels, or -1.
+    low, high: lowest and highest code.
+    axis: axis of the channels, or -1.
     """
 
     scale: Tensor
@@ -47,7 +48,7 @@ class _Format:
     axis: int
 
     def equals(self, other: _Format) -> bool:
-        """Return whether both say the same."""
+        """Return whether two formats are the same."""
         plain = (self.low, self.high, self.axis) == (other.low, other.high, other.axis)
         return plain and torch.equal(self.scale, other.scale) and torch.equal(self.zero_point, other.zero_point)
 
@@ -58,7 +59,7 @@ class _Format:
 
 
 class Rewriter:
-    """Puts nnhw's quantizers into a graph, and collects what has no counterpart.
+    """Replaces quantizers in a graph by nnhw's, and collects problems with those that have no counterpart.
 
     Members
     -------
@@ -71,7 +72,13 @@ class Rewriter:
         self._made: dict[fx.Node, fx.Node] = {}
 
     def run(self) -> None:
-        """Replace all operators. Raises: CaptureError, or ProblemList, before an unknown operator computes anything."""
+        """Replace all quantizers.
+
+        Raises
+        ------
+        CaptureError, or ProblemList: operators that have no counterpart. Unknown operators are refused before any
+            constant is computed, so that they are never run.
+        """
         raise_all([self._unknown(node) for node in self.module.graph.nodes if not _is_known(node)])
         problems = []
         for node in list(self.module.graph.nodes):
@@ -107,6 +114,7 @@ class Rewriter:
                 f"{self._place(node)} takes codes for others than they are: it has {wanted}, its quantize {given}; "
                 f"dequantize with the numbers that the codes were made with"
             )
+        # One quantize may have several dequantize: all of them become one call.
         if source in self._made:
             return self._made[source]
         x = source.args[0]
@@ -119,7 +127,7 @@ class Rewriter:
         return made
 
     def _bias(self, node: fx.Node, source: fx.Node) -> fx.Node:
-        """Return the numbers of codes of 32 bits, which only constants may have."""
+        """Return the numbers of constants with 32-bit codes, such as a bias; anything else may not have such codes."""
         if (codes := self._constant(source)) is None:
             raise CaptureError(f"{self._place(node)} has codes of more than 16 bits; use int8, uint8 or int16")
         return self._kept(node, self._numbers(node, codes))
@@ -145,12 +153,13 @@ class Rewriter:
             False,
         )
         made = self.module.graph.call_function(torch.ops.nnhw.quantize.default, arguments)
+        # Messages name the user's line: that of the value, else that of what reads it.
         traced = x if x.meta.get("stack_trace") else next((user for user in where.users), where)
         made.meta["stack_trace"] = traced.meta.get("stack_trace")
         return made
 
     def _kept(self, node: fx.Node, numbers: Tensor) -> fx.Node:
-        """Return a constant named after the layer that reads it."""
+        """Add a constant that is named after the layer that reads it; return its node."""
         module = next((location_of(user, self._lines).module for user in node.users), "").replace(".", "_")
         with self.module.graph.inserting_before(node):
             return self._tensor(f"{module}_{'bias' if numbers.dim() == 1 else 'weight'}".strip("_"), numbers)
@@ -183,7 +192,7 @@ class Rewriter:
         return _Format(single, zero_point.float().expand_as(single), low, high, given.get("axis", _PER_TENSOR))
 
     def _one(self, node: fx.Node, given: dict[str, Any], name: str) -> Tensor:
-        """Return a number or tensor that an operator is given, as a tensor of one axis."""
+        """Return an argument of an operator, a number or a tensor, as a tensor with one axis."""
         value = given.get(name, given.get(f"{name}s"))
         if isinstance(value, fx.Node):
             if (value := self._constant(value)) is None:
@@ -218,7 +227,7 @@ class Rewriter:
         return CaptureError(f"{name} {place_of(node, self._lines)}: {rule}; {remedy_of(name.split('.')[0], node)}")
 
     def _left(self, node: fx.Node) -> CaptureError:
-        """Return the problem of an operator that no dequantize has taken along."""
+        """Return the problem of a quantizer that is left over, as no dequantize follows it."""
         if operator_of(node) in QUANTIZE:
             reader = next(iter(node.users))
             what = "is what the model returns" if reader.op == "output" else f"is read by '{reader.name}'"
@@ -242,7 +251,7 @@ def operator_of(node: fx.Node) -> str:
 
 
 def _is_known(node: fx.Node) -> bool:
-    """Return whether a node calls nothing but an operator that computes, or arithmetic of Python, such as on sizes."""
+    """Return whether a node calls an operator that only computes, or Python's arithmetic, such as on sizes."""
     target = node.target
     if node.op == "call_function" and isinstance(target, torch._ops.OpOverload):
         return only_computes(target, ("aten", "nnhw", NAMESPACE))
@@ -257,7 +266,7 @@ def arguments_of(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) 
 
 
 def place_of(node: fx.Node, lines: Lines) -> str:
-    """Return a place of the user's: a quantizer has that of what it reads, or of what reads it."""
+    """Return the place of a node in the user's code; for a quantizer, that of the nodes around it."""
     near = [node, *node.all_input_nodes, *node.users]
     return str(location_of(next((some for some in near if some.meta.get("stack_trace")), node), lines))
 

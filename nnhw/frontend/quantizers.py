@@ -1,4 +1,4 @@
-"""Quantizers: where a traced model's values become codes."""
+"""Handlers of traced quantizers, at which values become codes."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ def quantize(translator: Translator, call: Call) -> Value:
         raise CaptureError(f"{call} has one scale per image; use one scale, or axis=1 for one per channel")
     spread = spread[0] if spread.ndim else spread
     op = _operator(call, dtype, int(zero_point[0]))
+    # Equal quantizers of one value become one node.
     key = floats, op, spread.shape, spread.tobytes()
     if key not in translator.quantized:
         constant = translator.array(f"{translator.label(call)}.scale", spread, call.location)
@@ -76,7 +77,7 @@ def _check_scale(call: Call, scale: np.ndarray) -> None:
 
 
 def _check_zero_point(call: Call, zero_point: np.ndarray) -> None:
-    """Check that zero points are integers: with any other, 0.0 is no multiple of the scale away from a code."""
+    """Raise CaptureError unless zero points are integers, without which no code stands for 0.0."""
     bad = zero_point[zero_point != np.rint(zero_point)]
     if bad.size and not call["bipolar"]:
         raise CaptureError(
@@ -86,13 +87,13 @@ def _check_zero_point(call: Call, zero_point: np.ndarray) -> None:
 
 
 def _check_rounding(call: Call) -> None:
-    """Check the rounding, which a program in a file may have from anywhere."""
+    """Raise CaptureError unless the rounding is a known one; a program from a file may have any text there."""
     if call["rounding"] not in ROUNDINGS:
         raise CaptureError(f"{call} needs the rounding {', '.join(ROUNDINGS)}, got '{call['rounding']}'")
 
 
 def _operator(call: Call, dtype: IntType, zero_point: int) -> Quantize:
-    """Return the IR's operator, by the same convention."""
+    """Return the IR's operator with the same rounding and order of steps."""
     if dtype.bipolar:
         return Quantize(dtype.low, dtype.high, bipolar=True)
     offset = zero_point if call["zero_point_first"] else 0

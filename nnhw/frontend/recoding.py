@@ -1,4 +1,4 @@
-"""Codes that arithmetic has made floats of, such as (Sign(x) + 1) / 2, as codes again, where that loses nothing."""
+"""Recoding: turning floats that were computed from codes, such as (Sign(x) + 1) / 2, into codes again, exactly."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ _GREATEST_CODE = 255
 _GREATEST_RANGE = 2**9  # codes that are tried: more than a layer can read
 _OF_ONE_NUMBER = (Unary, Binary, Dequantize)
 _PICKS = (Flatten, Reshape, Permute, Slice, Upsample, MaxPool2d, Pad)
-"""Ops whose results are numbers of their operand, and borders."""
+"""Ops whose results are elements of their operand, or borders."""
 
 
 def recoded(translator: Translator, call: Call, value: Float) -> Codes | Float:
-    """Return codes for a value that is a function of codes, if all of its numbers are integers times one scale.
+    """Return codes for a value that is a function of codes, if all numbers that it can have are integers times one
+    scale.
 
     (code - 1) / 2 of the codes -1 and +1 --> the codes 0 and 1
 
-    The least common scale is taken. Any other value is returned as it is.
+    The greatest such scale is taken. Any other value is returned as it is.
     """
     graph = translator.builder.build([value.name])
     path = _path(graph)
@@ -48,7 +49,7 @@ def recoded(translator: Translator, call: Call, value: Float) -> Codes | Float:
 
 
 def _path(graph: Graph) -> list[Node] | None:
-    """Return the ops from one dequantize with one scale to the graph's output, if each number comes from one code."""
+    """Return the ops from a dequantize with one scale to the graph's output, if each number is of one code."""
     names, path = {graph.outputs[0]}, []
     for node in reversed(graph.nodes):
         if node.name not in names or node.name in graph.constants:
@@ -64,7 +65,7 @@ def _path(graph: Graph) -> list[Node] | None:
 
 
 def _numbers(graph: Graph, path: list[Node]) -> np.ndarray:
-    """Return all numbers that a value can have."""
+    """Return all numbers that a value can have, computed from all codes; NaN if there are too many codes."""
     codes = graph.data_inputs(path[0])[0].type.int_dtype
     if codes.high - codes.low > _GREATEST_RANGE:
         return np.array([np.nan])
@@ -77,6 +78,7 @@ def _numbers(graph: Graph, path: list[Node]) -> np.ndarray:
         for node in path:
             operands = [values[name] for name in node.inputs]
             if isinstance(node.op, _PICKS):
+                # Moving elements makes no new number, but a border may.
                 border = [node.op.value] if isinstance(node.op, Pad) else []
                 values[node.name] = np.append(operands[0], border)
             else:
@@ -85,9 +87,10 @@ def _numbers(graph: Graph, path: list[Node]) -> np.ndarray:
 
 
 def _common_scale(numbers: np.ndarray) -> tuple[float | None, np.ndarray]:
-    """Return the greatest scale of which all numbers are multiples, and these; None if they are not small integers."""
+    """Return (greatest scale of which all numbers are multiples, the multiples); None if these are too large."""
     if not np.isfinite(numbers).all() or not numbers.any():
         return None, numbers
+    # Exact fractions: floats could not tell a common scale from one that is nearly common.
     exact = [Fraction(number) for number in np.unique(np.abs(numbers)).tolist() if number]
     common = lcm(*(number.denominator for number in exact))
     scale = Fraction(reduce(gcd, (int(number * common) for number in exact)), common)

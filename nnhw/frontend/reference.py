@@ -1,4 +1,4 @@
-"""The reference: what a model computes, exactly."""
+"""The reference: a model's results, computed exactly."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from nnhw.notebook import facts_table
 class Reference:
     """A model as its captured graph computes it: linear operators on integer codes, all else in float64.
 
-    Scales are applied behind the sums, so that no sum is ever rounded; this is what hardware is compared with.
-    Threads may share it.
+    Scales are applied after the sums, so that no sum is ever rounded; hardware is compared with these results. Threads
+    may share a reference.
 
     Parameters
     ----------
-    model: a module or an exported program; it is not changed, and later changes of it are not seen.
-    example_input: [batch, ..]; without it, the first images show their shape.
+    model: a module or an exported program; it is not changed, and later changes of it have no effect.
+    example_input: [batch, ..]; without it, the model is captured with the first images.
     """
 
     def __init__(self, model: nn.Module | ExportedProgram, example_input: torch.Tensor | None = None) -> None:
@@ -69,7 +69,8 @@ class Reference:
         return run_in_chunks(self.graph(images), images)[0]
 
     def graph(self, images: np.ndarray | None = None) -> Graph:
-        """Return the captured graph; `images` show their shape if it was not captured yet."""
+        """Return the captured graph; if it was not captured yet, it is with `images`."""
+        # One thread captures; the others wait for its graph.
         with self._first:
             if self._graph is None:
                 if images is None:

@@ -1,4 +1,4 @@
-"""What to do about traced operators that are not supported."""
+"""Remedies for traced operators that are not supported, for error messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NO_GRAD = "leave it out of forward, or export the program inside of torch.no_gr
 
 
 def remedy_of(operation: str, node: fx.Node) -> str:
-    """Return what to do about a traced operation that is not supported."""
+    """Return the remedy for a traced operation that is not supported."""
     target = node.target
     if operation == "wrap_with_autocast":
         return _AUTOCAST

@@ -1,4 +1,4 @@
-"""Traced fixed-point requantization: integers stay what they are."""
+"""Handlers of traced fixed-point requantization and other operators on integers."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def rescale(translator: Translator, call: Call) -> Value:
 
 
 def integers(translator: Translator, call: Call, value: Any) -> str:
-    """Return the node of a value as the integers that it stands for: codes with scale 1, and sums of such.
+    """Return the node with a value's integers, if the value is codes with scale 1, or a sum of two such.
 
     Raises
     ------
-    CaptureError: it stands for other numbers.
+    CaptureError: the value is something else.
     """
     if isinstance(value, Codes) and (value.scale == 1).all():
         return value.name
@@ -44,7 +44,7 @@ def integers(translator: Translator, call: Call, value: Any) -> str:
 
 
 def _sum(translator: Translator, call: Call, name: str) -> str:
-    """Return integers that are the sum or the difference of others; nothing if a value is no such sum."""
+    """Return the node of an integer sum or difference of two integer values; empty if a value is none."""
     graph = translator.builder.build([name])
     node = graph.node(name)
     operands = graph.data_inputs(node)
@@ -75,6 +75,7 @@ def lookup(translator: Translator, call: Call) -> Value:
     dtype, channels = translator.builder.type_of(x).int_dtype, translator.builder.type_of(x).shape[0]
     if dtype.low < low or dtype.high >= low + len(table):
         raise CaptureError(f"{call} has a table for {low}..{low + len(table) - 1}, and reads {dtype}")
+    # + 1: a step is at the first integer that has the new value.
     places = low + 1 + np.flatnonzero(np.diff(table))
     inside = places[(places > dtype.low) & (places <= dtype.high)]
     codes = table[np.append(dtype.low, inside) - low]

@@ -1,4 +1,4 @@
-"""What happens to the scales of codes when their elements are moved."""
+"""Scales of codes after operations that move elements."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from nnhw.ir.ops import MaxPool2d, Pad
 
 
 def moved(scale: np.ndarray, shape: tuple[int, ...], op: Op) -> np.ndarray:
-    """Return the scale of codes of `shape` behind an op that moves, repeats, borders or picks elements.
+    """Return the scale of codes of `shape` after an op that moves, repeats, pads or selects elements.
 
-    Raises: CaptureError where elements of different scales would meet.
+    Raises: CaptureError where elements of different scales would be combined.
     """
     if not scale.ndim:
         return scale
@@ -27,7 +27,9 @@ def moved(scale: np.ndarray, shape: tuple[int, ...], op: Op) -> np.ndarray:
 
 
 def compressed(scale: np.ndarray) -> np.ndarray:
-    """Return the least array that broadcasts to `scale`: axes along which nothing changes have size 1, or go."""
+    """Return the smallest array that broadcasts to `scale`: axes along which it does not change have size 1, or are
+    gone.
+    """
     for axis in range(scale.ndim):
         first = scale.take([0], axis=axis)
         if (scale == first).all():

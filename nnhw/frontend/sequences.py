@@ -1,7 +1,7 @@
-"""Traced operations on whole sequences, [batch, steps, ..] or [steps, batch, ..]: each step by itself, as in the graph.
+"""Traced operations on whole sequences, [batch, steps, ..] or [steps, batch, ..], as operations on each step.
 
-An operation that leaves batch and steps alone is what it is of one step, with its axes counted without them. What moves
-steps, or takes one of them, is an op of its own.
+An operation that does not touch the axes of batch and steps is translated for one step, with its axes counted without
+that of the steps. Operations that reorder or select steps have ops of their own.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from .translator import Handler, Translator
 
 _AXES = ("axis", "dim", "dim0", "dim1", "dims")
-"""Arguments of ATen's operators, and of nnhw's, that are axes."""
+"""Names of arguments that are axes, in operators of ATen and of nnhw."""
 _MADE = ("new_zeros", "new_ones", "new_full", "zeros", "ones", "full")
-"""Operations that make the same numbers for each image."""
+"""Operations that make constants, which may have the size of the batch."""
 SCAN = "torch.ops.higher_order.scan"
 FLIP = "aten.flip.default"
 _WHOLE = ("_operator.getitem", SCAN, FLIP)
-"""Operators whose handlers know sequences."""
+"""Operators whose handlers take whole sequences."""
 _ALL = 2**63 - 1
 
 
 def each_image(call: Call) -> PerImage | None:
-    """Return what a call makes that is the same for each image; None if it makes something else."""
+    """Return the result of a call that makes the same constant for each image; None for any other call."""
     if call.operation not in _MADE or not any(isinstance(value, Batch) for value in call.values):
         return None
     size = call.arguments.get("size")
@@ -51,7 +51,7 @@ def each_image(call: Call) -> PerImage | None:
 
 
 def by_step(translator: Translator, call: Call, handler: Handler) -> Any:
-    """Translate a call by its handler; where it has sequences, as one of each step."""
+    """Translate a call by its handler; a call that reads sequences as one on each step."""
     if any(isinstance(value, Stacked) for value in call.values) and call.operator not in _WHOLE:
         return _unstacked(call)
     if call.operator in _WHOLE or not any(map(translator.is_sequence, call.values)):
@@ -71,8 +71,12 @@ def by_step(translator: Translator, call: Call, handler: Handler) -> Any:
 
 
 def _unstacked(call: Call) -> Value:
-    """Return one of stacked values, which nothing but its index may read."""
+    """Return one or more of several stacked values, which may only be read by indices along their first axis."""
     stacked = call.arguments.get("self")
+    if call.operator == "aten.cat.default" and call.arguments.get("dim", 0) == 0:
+        listed = [value for value in call["tensors"] if isinstance(value, Stacked)]
+        if len(listed) == len(call["tensors"]):
+            return Stacked(tuple(part for one in listed for part in one.parts))
     if isinstance(stacked, Stacked) and call.arguments.get("dim") == 0:
         if call.operator == "aten.select.int":
             return stacked.parts[call["index"]]
@@ -107,7 +111,7 @@ def flip(translator: Translator, call: Call) -> Value:
 
 
 def plain(value: Any) -> Any:
-    """Return a sequence by itself, in whatever order its traced axes are."""
+    """Return a value without the mark `StepsFirst`, which says that its traced axes are in another order."""
     return value.value if isinstance(value, StepsFirst) else value
 
 
@@ -123,13 +127,13 @@ def _rank(translator: Translator, value: Any) -> int:
 
 
 def _axis(translator: Translator, value: Any, axis: int) -> int:
-    """Return an axis of a sequence as it is in [batch, steps, ..], from 0 on."""
+    """Return an axis of a sequence, counted from 0, as it is in the order [batch, steps, ..]."""
     axis %= _rank(translator, value)
     return 1 - axis if isinstance(value, StepsFirst) and axis < 2 else axis
 
 
 def _of_one_step(translator: Translator, call: Call) -> Call:
-    """Return a call with one step in the place of each sequence."""
+    """Return a call with each sequence replaced by one step, and axes counted without that of the steps."""
     first = next(value for value in call.values if translator.is_sequence(value))
     ranks = max(_rank(translator, value) for value in call.values if translator.is_sequence(value))
     added = call.operation in ("unsqueeze", "stack")
@@ -151,6 +155,7 @@ def _of_one_step(translator: Translator, call: Call) -> Call:
         if isinstance(value, list | tuple):
             return type(value)(step_of(item) for item in value)
         if isinstance(value, TracedConstant) and value.tensor.dim() == ranks and value.codes is None:
+            # A constant of as many axes has one step, with which it broadcasts along all of them.
             precise = None if value.precise is None else value.precise.squeeze(1)
             return replace(value, tensor=value.tensor.squeeze(1), precise=precise)
         return plain(value)
@@ -167,14 +172,14 @@ def _of_one_step(translator: Translator, call: Call) -> Call:
 
 
 def _transpose(translator: Translator, call: Call) -> Value | None:
-    """Let batch and steps change places."""
+    """Exchange the axes of batch and steps; None if the call moves others."""
     value = call["self"]
     axes = {_axis(translator, value, call["dim0"]), _axis(translator, value, call["dim1"])}
     return _exchanged(value) if axes == {0, 1} else None
 
 
 def _permute(translator: Translator, call: Call) -> Value | None:
-    """Let batch and steps change places, if no other axes do."""
+    """Exchange the axes of batch and steps; None if the call moves any other axis."""
     rank = _rank(translator, call["self"])
     axes = [axis % rank for axis in call["dims"]]
     return _exchanged(call["self"]) if axes == [1, 0, *range(2, rank)] else None
@@ -185,7 +190,7 @@ def _exchanged(value: Any) -> Value:
 
 
 def _select(translator: Translator, call: Call) -> Value | None:
-    """Take the last step, or the first."""
+    """Take the last step of a sequence, or the first; None if the call selects along another axis."""
     value = call["self"]
     if _axis(translator, value, call["dim"]) != 1:
         return None
@@ -199,7 +204,7 @@ def _select(translator: Translator, call: Call) -> Value | None:
 
 
 def _slice(translator: Translator, call: Call) -> Value | None:
-    """All steps, and all of the batch."""
+    """Return the sequence for a slice that takes all steps, or all of the batch; None for slices along other axes."""
     value = call["self"]
     axis = _axis(translator, value, call["dim"])
     if axis > 1:

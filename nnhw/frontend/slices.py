@@ -1,4 +1,4 @@
-"""Traced operators that take a part of a tensor, or all of its parts."""
+"""Handlers of traced operators that take a part of a tensor, or split it into parts."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _axis(translator: Translator, call: Call) -> int:
 
 
 def _read(call: Call) -> set[Any]:
-    """Return which parts of the result are read."""
+    """Return the indices of the parts of a call's result that are read."""
     return {user.args[1] for user in call.node.users if user.users}
 
 
@@ -108,6 +108,8 @@ def _every(translator: Translator, call: Call, value: Codes | Float, axis: int, 
     if len(places) == 1 or places.step == 1:
         return part(translator, call, value, axis, places[0], places[-1] + 1)
     shape, count, step = translator.shape(value), len(places), places.step
+    # The axis is cut into groups of `step`, with one element taken of each; the first group begins so early that the
+    # last one is whole.
     first = min(places[0], shape[axis] - count * step)
     if first < 0:  # the last group is cut off
         whole, last = _every(translator, call, value, axis, places[:-1]), places[-1]
@@ -124,14 +126,15 @@ def _every(translator: Translator, call: Call, value: Codes | Float, axis: int, 
 def _single(
     translator: Translator, call: Call, value: Codes | Float, axis: int, place: int, suffix: str = ""
 ) -> Codes | Float:
-    """Return one place of an axis, without the axis."""
+    """Return the elements at one index of an axis, without that axis."""
     shape = translator.shape(value)
     kept = part(translator, call, value, axis, place, place + 1, f"{suffix}.part" if suffix else "part")
     return reshaped(translator, call, kept, (*shape[:axis], *shape[axis + 1 :]), suffix)
 
 
 def _first(translator: Translator, call: Call, turned: Turned, place: int, suffix: str = "") -> Codes | Float:
-    """Return one place of the first axis of a value that is turned, behind which the batch is the first axis again.
+    """Return the elements at one index of the first axis of a `Turned` value, which makes the batch the first axis
+    again.
 
     Raises: CaptureError if it is not.
     """

@@ -1,4 +1,4 @@
-"""Models as files: FILE.py, FILE.py:NAME, FILE.pt2, and those of other frameworks."""
+"""Loading models from files: FILE.py, FILE.py:NAME, FILE.pt2, and files of other frameworks."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ class Source:
 
     Parameters
     ----------
-    name: of the file, without folder and suffix; with the model's name if that was given.
-    example_input: [batch, ..]; of an exported program: random numbers of its shape, the same each time.
-    lines: where the model's modules were made, by module path.
-    rewrites: of its graph, in order: `nnhw.Rewrite`s.
+    model: the model.
+    example_input: [batch, ..]; for an exported program random numbers of its shape, the same each time.
+    name: name of the file without folder and suffix, followed by the model's name if that was given.
+    lines: (file, line) at which the model's modules were made, by module path.
+    rewrites: `nnhw.Rewrite`s of its graph, in order.
     """
 
     model: nn.Module | ExportedProgram
@@ -59,11 +60,11 @@ class Source:
         return self.capture_quantizers().graph
 
     def capture_quantizers(self) -> Captured:
-        """Return the graph, and how the model's quantizers are found in it; see `capture_quantizers`."""
+        """Return the graph, with its quantizers in the trace; see `capture_quantizers`."""
         return capture_quantizers(self.model, self.example_input, self.name, self.lines)
 
     def own_answers(self, captured: Captured, images: np.ndarray) -> OwnAnswers:
-        """Return what PyTorch computes of images, compared with the graph; see `own_answers`."""
+        """Return PyTorch's own results for images, compared with the graph; see `own_answers`."""
         return own_answers(self.model, captured, images)
 
 
@@ -143,7 +144,7 @@ class _SourceOnly(SourceFileLoader):
     """Compiles the file each time: bytecode is kept by size and second, so an edit within a second would be missed."""
 
     def get_code(self, fullname: str) -> CodeType:
-        """Return the code of what is in the file now."""
+        """Return the code of the file's present content."""
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
@@ -160,6 +161,7 @@ def execute(path: Path) -> ModuleType:
     with first_on_path(path.resolve().parent), _registered(title, module):
         try:
             spec.loader.exec_module(module)
+        # A model's file is a program: it may also call sys.exit.
         except (Exception, SystemExit) as error:
             place = error_location(error)
             where = f"{place.file}:{place.line}" if place.file else path.name
@@ -178,7 +180,7 @@ def execute(path: Path) -> ModuleType:
 
 @contextmanager
 def first_on_path(folder: Path) -> Iterator[None]:
-    """Let modules of a folder be imported inside of a block."""
+    """Let modules of a folder be imported in a `with` block."""
     before = list(sys.path)
     sys.path.insert(0, str(folder))
     try:

@@ -1,4 +1,4 @@
-"""From a traced ATen graph to the IR: the state, and the rules that hold for every operator."""
+"""From a traced ATen graph to the IR: state of the translation, and rules that hold for all operators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .sequences import by_step, each_image
 from .values import Batch, Block, Codes, Float, Integers, PerImage, Stacked, StepsFirst, TracedConstant, Unknown, Value
 
 Handler = Callable[["Translator", Call], "Value | list[Value | None]"]
-"""Of a call: its value, or all of its values with None for those that nothing reads."""
+"""A function from a call to its value; or to a list of its values, with None for those that nothing reads."""
 
 QUANTIZE = "nnhw.quantize.default"
 RESCALE = "nnhw.rescale.default"
@@ -30,11 +30,11 @@ ASSERTIONS = ("aten._assert_scalar.default", "aten._assert_tensor_metadata.defau
 
 
 class KnownResult(CaptureError):
-    """A problem of a layer whose result is known all the same: floats, of the traced shape."""
+    """A problem of a layer after which translation can go on, with its result as floats of the traced shape."""
 
 
 class Unquantized(KnownResult):
-    """A layer that needs codes, and has floats."""
+    """A layer that needs codes, but reads floats."""
 
 
 class Translator:
@@ -50,10 +50,10 @@ class Translator:
     -------
     builder: the graph so far.
     problems: what could not be translated.
-    permuted: by the name of each value that was permuted: what it was before, and the axes.
-    reshaped: by the name of each value that was reshaped: what it was before.
-    bodies: of loops, by their calls.
-    quantized: codes, by the value that they are of, its quantizer and its scale: equal ones are computed once.
+    permuted: (value before, axes) by the name of each permuted value.
+    reshaped: value before, by the name of each reshaped value.
+    bodies: bodies of loops, by their calls.
+    quantized: codes by (value, quantizer, scale), so that equal ones are computed once.
     """
 
     def __init__(self, name: str, handlers: Mapping[str, Handler], lines: Lines) -> None:
@@ -72,41 +72,42 @@ class Translator:
         self._place: Location | None = None
 
     def add_input(self, node: fx.Node) -> None:
-        """Make the model's input: the first axis of its shape is the batch; one of any size behind it are steps."""
+        """Add the model's input: its first axis is the batch; a second axis of variable size is that of steps."""
         self._batch, *rest = node.meta["val"].shape
         if rest and not isinstance(rest[0], int):
             self._steps = rest[0]
         self._values[node] = self._input_like(node)
 
     def inner(self, name: str, location: Location) -> Translator:
-        """Return a translator for the body of a loop: of one step, with the same operators.
+        """Return a translator for the body of a loop, which is one step, with the same operators.
 
         Parameters
         ----------
-        location: of the loop, which that of each op in it is.
+        location: place of the loop, which all its ops get.
         """
         made = Translator(name, self._handlers, self._lines)
         made._batch, made._place = self._batch, location
         return made
 
     def add_codes(self, node: fx.Node, name: str, type: TensorType, scale: np.ndarray, quantized: bool = True) -> None:
-        """Make an input of a body that is codes."""
+        """Add an input of a body that is codes."""
         self._values[node] = Codes(self.builder.input(name, type), scale, quantized)
 
     def set_value(self, node: fx.Node, value: Value) -> None:
-        """Make known what a traced node is."""
+        """Set the value of a traced node."""
         self._values[node] = value
 
     def add_constant(self, node: fx.Node, tensor: torch.Tensor, label: str) -> None:
-        """Make a parameter or buffer known."""
+        """Set a traced node to a parameter or buffer."""
         self._values[node] = TracedConstant(tensor.detach(), label)
 
     def add_block(self, node: fx.Node, block: Block) -> None:
-        """Make a block of code known, such as the body of a loop; whoever runs another kind of it is refused."""
+        """Set a traced node to a block of code, such as the body of a loop."""
         self._values[node] = block
 
     def translate(self, node: fx.Node) -> None:
-        """Translate one call. A problem is noted, and translation goes on to find the others."""
+        """Translate one call. A problem is noted, and translation goes on, to find all of them."""
+        # With these torch.export states what it assumes of sizes: there is nothing to compute.
         if str(node.target) in ASSERTIONS:
             return
         try:
@@ -122,7 +123,7 @@ class Translator:
             self._values[node] = Unknown()
 
     def value_of(self, node: fx.Node) -> Any:
-        """Return what a traced node has become; None if nothing needs it."""
+        """Return the value of a traced node; None if it was not translated."""
         return self._values.get(node)
 
     def finish(self, output: fx.Node) -> Graph:
@@ -147,16 +148,16 @@ class Translator:
         return self.builder.add(self.label(call, suffix), op, inputs, call.location)
 
     def label(self, call: Call, suffix: str = "") -> str:
-        """Return the name for a call's result: the module's path, or the traced name outside of modules, and in bodies.
+        """Return the name for a call's result: its module's path, or outside of modules and in loops its traced name.
 
-        The bare numbers of nn.Sequential say too little: 'linear_3' is module '3'.
+        The operator is put in front of a bare number, as modules in nn.Sequential have it: 'linear_3' is module '3'.
         """
         module, operator = "" if self._place else call.location.module, call.operator.split(".")[1]
         base = f"{operator}_{module}" if module[:1].isdigit() else module or call.node.name
         return f"{base}.{suffix}" if suffix else base
 
     def floats(self, value: Value, location: Location) -> str:
-        """Return the node of a value as float64; codes are dequantized, once."""
+        """Return the node of a value as float64; codes are dequantized, by one node for all readers."""
         if isinstance(value, Float):
             return value.name
         if not isinstance(value, Codes):
@@ -201,7 +202,7 @@ class Translator:
         return self.builder.type_of(value.name).shape
 
     def show(self, shape: Any) -> str:
-        """Return a traced shape as text, with the batch by its name."""
+        """Return a traced shape as text, in which the size of the batch is 'batch'."""
         sizes = [str(size) if isinstance(size, int) else str(size).replace(str(self._batch), "batch") for size in shape]
         return f"[{', '.join(sizes)}]"
 
@@ -235,6 +236,7 @@ class Translator:
         handler = self._handlers.get(call.operator)
         variable = any(not isinstance(value, TracedConstant | Batch) for value in call.values)
         if call.operator == SIZE_QUERY:
+            # With the steps first, the batch is axis 1.
             return Batch() if call["dim"] == int(isinstance(call["self"], StepsFirst)) else call.node.meta["val"]
         if (filled := each_image(call)) is not None:
             return filled
@@ -260,7 +262,7 @@ class Translator:
 
 
 def _placed(error: IrError, place: Location) -> CaptureError:
-    """Return the error of an op, which knows no place unless it is a node of the graph, with the place of its call."""
+    """Return the error of an op with the place of its call added, if it does not have it."""
     return CaptureError(str(error) if str(place) in str(error) else f"{error}, at {place}")
 
 

@@ -1,4 +1,4 @@
-"""Calls of a model that show whether one trace can stand for all of them."""
+"""Trial calls of a model, which show whether one trace can represent all calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BATCH = 3  # images of the call that others are compared with; one that no mode
 
 
 class _Names(TorchFunctionMode):
-    """While active, list the names of the functions of torch that are called."""
+    """Lists the names of the torch functions that are called while it is active."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class _Names(TorchFunctionMode):
 
 
 def check_calls(model: nn.Module, example: Tensor) -> None:
-    """Call a model again, and with batches of other sizes: what it computes must not depend on either.
+    """Call a model again, and with one image: its results must depend neither on the call nor on the batch size.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def check_calls(model: nn.Module, example: Tensor) -> None:
 
     Raises
     ------
-    CaptureError: it computes something else with the same images; the layer or buffer is named where it is known.
+    CaptureError: results differ for the same images; the message names the layer or buffer if it is known.
     """
     model = copied(model)
     state = {name: value.clone() for name, value in model.state_dict().items() if isinstance(value, Tensor)}
@@ -54,7 +54,7 @@ def check_calls(model: nn.Module, example: Tensor) -> None:
     again, _ = _call(model, images)
     if not _same(first, again):
         raise CaptureError(_changing(model, state))
-    # A trace is of batches of 2 and more, and its guards say where it does not hold; one image is a case of its own.
+    # A trace is for batches of 2 or more, and its guards say for which; a single image is not covered by them.
     try:
         alone, others = _call(model, images[:1])
     except Exception:
@@ -67,7 +67,7 @@ def check_calls(model: nn.Module, example: Tensor) -> None:
 
 
 def check_guards(program: ExportedProgram) -> None:
-    """Check that a trace holds for every size of the batch. Raises: CaptureError."""
+    """Raise CaptureError unless a trace is valid for every batch size."""
     guards = [guard for guard in getattr(program, "_guards_code", None) or [] if _BATCH_SIZE.search(guard)]
     if guards:
         condition = _BATCH_SIZE.sub("x.shape[0]", guards[0])
@@ -84,7 +84,7 @@ def _call(model: nn.Module, images: Tensor) -> tuple[Tensor, list[str]]:
 
 
 def _same(left: object, right: object) -> bool:
-    """Return whether two results are the same numbers, NaN included; of what is no tensor, other checks speak."""
+    """Return whether two results are equal, NaN included; True for what is no tensor, which is refused elsewhere."""
     if not isinstance(left, Tensor) or not isinstance(right, Tensor):
         return True
     equal_nan = left.is_floating_point()
@@ -92,7 +92,7 @@ def _same(left: object, right: object) -> bool:
 
 
 def _changing(model: nn.Module, before: Mapping[str, Tensor]) -> str:
-    """Return what is wrong with a model whose second call gives another result."""
+    """Return the message about a model whose second call gives another result."""
     changed = [name for name, value in model.state_dict().items() if name in before and not _same(value, before[name])]
     buffers = ", ".join(f"'{name}'" for name in changed)
     cause = f"forward changes {buffers}" if changed else "it draws random numbers, or forward changes an attribute"
@@ -103,7 +103,7 @@ def _changing(model: nn.Module, before: Mapping[str, Tensor]) -> str:
 
 
 def _first_difference(left: list[str], right: list[str]) -> str:
-    """Return the first place at which two lists of calls part."""
+    """Return the first difference of two lists of calls, as text."""
     place = next(
         (index for index, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right))
     )

@@ -1,4 +1,4 @@
-"""What a traced value is while a graph is made from it."""
+"""Kinds of traced values during the translation to a graph."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from nnhw.ir import IntType
 
 @dataclass(frozen=True)
 class TracedConstant:
-    """A tensor that does not depend on the model's input: parameters, buffers and what is computed from them.
+    """A tensor that does not depend on the model's input: a parameter, a buffer, or computed from these.
 
     Parameters
     ----------
     tensor: in the model's own dtype.
-    label: the name that its user will know it by, such as 'features.0.weight'.
+    label: name that the user knows, such as 'features.0.weight'.
     codes: int64 codes, if the last op was a quantizer; 0 stands for 0.0.
     scale: float64, broadcasts to `codes`.
     dtype: range of the codes.
-    precise: float64, if it was computed from other constants: the same computed in float64.
+    precise: the tensor computed in float64, if it was computed from other constants.
     """
 
     tensor: torch.Tensor
@@ -34,19 +34,19 @@ class TracedConstant:
 
     @property
     def doubles(self) -> torch.Tensor:
-        """The tensor as the model has it when all of it computes in float64."""
+        """The tensor that the model has if all of it computes in float64."""
         return self.tensor.to(torch.float64) if self.precise is None else self.precise
 
 
 @dataclass(frozen=True)
 class Codes:
-    """Integers in the graph and what they stand for: code * scale. Becomes floats only where floats are needed.
+    """Integers in the graph that stand for code * scale; they become floats only where floats are needed.
 
     Parameters
     ----------
-    name: the graph's node.
-    scale: float64; of no axes, or broadcasting to the node's shape.
-    quantized: made by a quantizer; accumulators of a linear operator are not.
+    name: name of the graph's node.
+    scale: float64; a scalar, or broadcasts to the node's shape.
+    quantized: made by a quantizer; False for sums of a linear operator.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Float:
 
     Parameters
     ----------
-    spoiled: what made floats of codes that a layer could have read, and what to do about it; nothing otherwise.
+    spoiled: message about the operation that turned codes into floats, and what to do; empty if there was none.
     """
 
     name: str
@@ -81,12 +81,12 @@ class Batch:
 
 @dataclass(frozen=True)
 class Turned:
-    """A value whose first axis is another one than the batch until one of its places is taken.
+    """A value whose first axis is not the batch, until one index of that axis is selected.
 
     Parameters
     ----------
-    value: with the batch as its first axis.
-    axes: which axis of the value each axis is, the batch being 0.
+    value: the value with the batch as its first axis.
+    axes: for each axis the axis of `value` that it is, with 0 for the batch.
     """
 
     value: Codes | Float
@@ -95,7 +95,7 @@ class Turned:
 
 @dataclass(frozen=True)
 class Unknown:
-    """The result of something that is not supported: nothing may be concluded from it."""
+    """The result of an operation that is not supported; operations that read it report no problems of their own."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class StepsFirst:
 
 @dataclass(frozen=True)
 class PerImage:
-    """The same numbers for each image of the batch, as states of a loop begin.
+    """The same numbers for each image of the batch, such as the start value of a loop's state.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Stacked:
-    """Values one behind the other along a first axis of their own, in front of the batch: last states of layers."""
+    """Values stacked along a new axis in front of the batch, such as the last states of several layers."""
 
     parts: tuple[Codes | Float, ...]
 

@@ -1,4 +1,4 @@
-"""Hardware of lane arithmetic: the dot product of one cell. A number format touches this file only."""
+"""Hardware of lane arithmetic: the dot product of one cell. All that depends on the number formats is in this file."""
 
 from __future__ import annotations
 
@@ -24,22 +24,23 @@ def dot_product(
     ce: Value,
     cells: Cells = PLAIN,
 ) -> Value:
-    """Add the raw sum of all lanes, a register behind every level of adders.
+    """Add the raw sum of all lanes, with registers behind every level of adders.
 
-    Products are not made lane by lane: for each bit of the narrower factor the other factors of all lanes are added
-    where that bit is set, and the sums of these planes are joined last. So every lane costs little more than one adder
-    cell a bit, and its gate is in the same cell.
+    Integer products are not made lane by lane: for each bit of the narrower factor (a plane), the other factors of all
+    lanes are added where that bit is set; the sums of the planes are joined last. So a lane costs little more than one
+    adder cell for each bit and plane, and its gate is in the same cell.
 
     Parameters
     ----------
     m: the module to add the logic to.
-    activations, weights: bit patterns of the lanes.
-    ce: the pipeline moves.
-    cells: what the first level is made of.
+    arithmetic: the number formats; they say what a raw sum is.
+    activations, weights: bit patterns [lanes].
+    ce: 1 bit; the registers take their next values in cycles in which it is 1. Such a cycle is called a move.
+    cells: the family's cells, for adders with gates.
 
     Returns
     -------
-    The raw sum of the factors, `arithmetic.tree_levels(lanes)` moves later.
+    The raw sum, `arithmetic.tree_levels(lanes)` moves after the factors.
     """
     tree = _Tree(m, ce, cells)
     if arithmetic.kind == "xnor":
@@ -52,6 +53,7 @@ def dot_product(
         return _planes(tree, arithmetic, activations, weights, cells)
     numbers = [_centered(activation, arithmetic.activation) for activation in activations]
     if arithmetic.kind == "ternary":
+        # A weight of -1 adds the complement, one less than the negative: `LaneArithmetic.offsets` makes up for that.
         rows = [_ternary_row(number, weight) for number, weight in zip(numbers, weights, strict=True)]
         return tree.total(_first_level(rows, tree.add, lambda x: x))
     lanes = list(zip(numbers, [~weight[0] for weight in weights], strict=True))
@@ -72,11 +74,11 @@ def dsp_dot_product(
     ce: Value,
     cells: Cells = PLAIN,
 ) -> Value:
-    """Add the raw sum of all lanes, their products made in DSP blocks; see `dot_product`.
+    """Add the raw sum of all lanes, with products made in DSP blocks; for the parameters see `dot_product`.
 
     Returns
     -------
-    The raw sum of the factors, `arithmetic.dsp_levels(lanes)` moves later.
+    The raw sum, `arithmetic.dsp_levels(lanes)` moves after the factors.
     """
     a = [as_number(pattern, arithmetic.activation) for pattern in activations]
     b = [as_number(pattern, arithmetic.weight) for pattern in weights]
@@ -89,20 +91,21 @@ def dsp_dot_product(
 
 
 def as_number(pattern: Value, dtype: IntType) -> Value:
-    """Read a bit pattern as the number that it stands for (a bipolar one as two bits)."""
+    """Return the number that a bit pattern stands for; a bipolar bit becomes -1 or +1, a signed number of two bits."""
     if dtype.bipolar:
+        # 01 is +1, 11 is -1: the low bit is always set, the sign is the inverted bit.
         return Cat(Const(1, 1), ~pattern).as_signed()
     return pattern.as_signed() if dtype.signed else pattern.as_unsigned()
 
 
 class _Tree:
-    """Adders in pairs, each level in registers.
+    """A tree of adders of two operands, with registers behind each level.
 
     Parameters
     ----------
     m: the module to add the logic to.
-    ce: the registers move.
-    cells: what the adders are made of.
+    ce: enables all registers.
+    cells: the family's adders.
     """
 
     def __init__(self, m: Module, ce: Value, cells: Cells) -> None:
@@ -116,7 +119,8 @@ class _Tree:
         return self.cells.add(self.m, x, y, bits)
 
     def register(self, values: list[Value]) -> list[Value]:
-        """Return registers of the values."""
+        """Return registers of the values, the next level of the tree."""
+        # Data needs no reset: the valid bit that goes beside it has one.
         terms = [
             Signal(value.shape(), name=f"sum_{self.levels}_{index}", reset_less=True)
             for index, value in enumerate(values)
@@ -127,7 +131,7 @@ class _Tree:
         return list(terms)
 
     def total(self, first: list[Value], add: Callable[[Value, Value], Value] | None = None) -> Value:
-        """Register the results of the first level and return the sum of all."""
+        """Register the results of the first level, and return the sum of all of them."""
         return self.reduce(self.register(first), add)
 
     def reduce(self, terms: list[Value], add: Callable[[Value, Value], Value] | None = None) -> Value:
@@ -142,7 +146,7 @@ class _Tree:
 def _first_level(
     lanes: list[Lane], pair: Callable[[Lane, Lane], Value], single: Callable[[Lane], Value]
 ) -> list[Value]:
-    """Return the sums of neighbouring lanes, and a last lane alone."""
+    """Return `pair` of each two neighbouring lanes, and `single` of a last lane without a neighbour."""
     couples = [lanes[index : index + 2] for index in range(0, len(lanes), 2)]
     return [pair(*couple) if len(couple) == 2 else single(couple[0]) for couple in couples]
 
@@ -171,12 +175,14 @@ def _count(tree: _Tree, bits: list[Value]) -> Value:
 
 
 def _centered(pattern: Value, dtype: IntType) -> Value:
-    """Return an activation as a signed number; an unsigned one less half of its range: its top bit inverted."""
+    """Return an activation as a signed number of as many bits; an unsigned one of n bits less 2**(n - 1)."""
+    # Inverting the top bit subtracts half of the range.
     return pattern.as_signed() if dtype.signed else Cat(pattern[:-1], ~pattern[-1]).as_signed()
 
 
 def _ternary_row(number: Value, weight: Value) -> Value:
-    """Return the number, its complement or zero."""
+    """Return the number for a weight of +1, its complement for -1, zero for 0."""
+    # In two's complement 01 is +1 and 11 is -1: the low bit says that the weight is not zero.
     sign, set_ = (weight[-1], weight[0])
     bits = len(number)
     return ((number.as_unsigned() ^ sign.replicate(bits)) & set_.replicate(bits)).as_signed()
@@ -185,13 +191,15 @@ def _ternary_row(number: Value, weight: Value) -> Value:
 def _tables(tree: _Tree, activations: list[Value], weights: list[Value]) -> Value:
     """Return the sum of products of two signed factors of two bits each, each product looked up.
 
-    A product is -2 to 4, two more than that are three bits, and two less with the top bit inverted. So the products of
-    one half of the lanes are two too much, those of the other half two too little; between them one is exact. The
-    register behind the products is in place of the one where planes are joined elsewhere.
+    A product lies in -2..4, which takes four bits. With 2 added it is an unsigned number of three bits, with 2
+    subtracted a signed one. So the first half of the lanes adds 2 and the second half subtracts 2, which cancels; of an
+    odd number of lanes the middle one is exact. The registers behind the products take the place of those in which the
+    sums of planes are joined elsewhere, so `LaneArithmetic.tree_levels` holds.
     """
     half = len(activations) // 2
     excess = [2] * half + [0] * (len(activations) - 2 * half) + [-2] * half
     terms = tree.register([_product(*factors) for factors in zip(activations, weights, excess, strict=True)])
+    # Not `Cells.add`, whose operands are both signed or both unsigned: where the halves meet there is one of each.
     return tree.reduce(terms if len(terms) > 1 else tree.register(terms), lambda x, y: x + y)
 
 
@@ -200,7 +208,7 @@ def _product(a: Value, w: Value, excess: int) -> Value:
     table = _table(excess)
     signed = min(table) < 0
     bits = max(table).bit_length() + signed
-    # Said with gates: of a multiplexer with a constant synthesis makes registers that one factor resets, one tile each.
+    # As gates: a multiplexer with a constant becomes registers that a factor resets, and each reset takes its own tile.
     minterms = [Cat(a, w) == index for index in range(len(table))]
     ones = [[minterms[index] for index, product in enumerate(table) if product >> bit & 1] for bit in range(bits)]
     number = Cat(*(Cat(*terms).any() for terms in ones))
@@ -208,29 +216,30 @@ def _product(a: Value, w: Value, excess: int) -> Value:
 
 
 def _chained_tables(tree: _Tree, activations: list[Value], weights: list[Value]) -> Value:
-    """Return the same as `_tables`, where a carry chain takes a function of two signals as a bit of either operand.
+    """Return what `_tables` does, for families whose carry chains compute a function of two signals for each operand.
 
-    The lowest bit of a product is an AND, which is in the carry chain of the first adder. All products are two too
-    much, which is subtracted from the sum of all, in the level that joins planes elsewhere.
+    The lowest bit of a product is the AND of the factors' lowest bits, which the first adder's cells compute. Each
+    product has 2 added; their total is subtracted at the end, in the level in which planes are joined elsewhere.
     """
     rows = [_table_row(a, w) for a, w in zip(activations, weights, strict=True)]
     first = _first_level(
         rows, lambda x, y: tree.cells.add_ands(tree.m, x, y), lambda x: Cat(bit & gate for bit, gate in x)
     )
     total, excess = tree.total(first), 2 * len(rows)
+    # The excess ends in so many zeros: the bits of the total below pass by the subtractor.
     low = (excess & -excess).bit_length() - 1
     high = total[low:] - (excess >> low)
     return tree.register([Cat(total[:low], high).as_signed()])[0]
 
 
 def _table_row(a: Value, w: Value) -> list[tuple[Value, Value]]:
-    """Return the bits of a product of two signed factors of two bits and of 2, each an AND of two signals."""
+    """Return the bits of a product of two signed factors of two bits plus 2, each an AND of two signals."""
     product = _product(a, w, 2)
     return [(a[0], w[0]), *((bit, Const(1, 1)) for bit in product[1:])]
 
 
 def _table(excess: int) -> list[int]:
-    """Return the products of all patterns of two signed factors of two bits, each with `excess`."""
+    """Return product + `excess` of all patterns of two signed factors of two bits, at index a + 4 * w."""
     numbers = (0, 1, -2, -1)
     return [excess + numbers[index & 3] * numbers[index >> 2] for index in range(16)]
 
@@ -238,7 +247,7 @@ def _table(excess: int) -> list[int]:
 def _planes(
     tree: _Tree, arithmetic: LaneArithmetic, activations: list[Value], weights: list[Value], cells: Cells
 ) -> Value:
-    """Return the sum of products, added plane by plane of the narrower factor."""
+    """Return the sum of products: the wide factors are added once for each bit (plane) of the narrow ones."""
     narrow, wide = (activations, weights), (weights, activations)
     types = (arithmetic.activation, arithmetic.weight)
     by_weight = arithmetic.weight.bits < arithmetic.activation.bits
@@ -256,11 +265,16 @@ def _planes(
         )
     levels = [_Tree(tree.m, tree.ce, tree.cells) for _ in sums]
     totals = [level.total(terms) for level, terms in zip(levels, sums, strict=True)]
+    # The top bit of a two's complement number counts negative. A bipolar one does not: `gate` adds where it is +1.
     return _join(tree, totals, bit_type.signed and not bit_type.bipolar)
 
 
 def _join(tree: _Tree, sums: list[Value], negative: bool) -> Value:
-    """Return the sum of 2**k * sums[k]; with `negative`, the last one is subtracted instead."""
+    """Return the sum of 2**k * sums[k]; with `negative`, the last one is subtracted instead.
+
+    Neighbours are joined level by level: at each level `shift` is how much more the higher one of two weighs, as a
+    power of two. A last sum without a neighbour keeps its sign until it is joined.
+    """
     shift = 1
     while len(sums) > 1:
         couples = [sums[index : index + 2] for index in range(0, len(sums), 2)]
@@ -271,7 +285,7 @@ def _join(tree: _Tree, sums: list[Value], negative: bool) -> Value:
                 joined.append(couple[0])
                 continue
             low, high = couple
-            # The bits below the other sum's pass by the adder.
+            # The lowest `shift` bits have no counterpart in `high`: they pass by the adder.
             upper = tree.cells.add_few(low >> shift, high, last and negative)
             number = Cat(low[:shift], upper)
             joined.append(number.as_signed() if upper.shape().signed else number)

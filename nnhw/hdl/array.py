@@ -16,15 +16,17 @@ from nnhw.hdl.names import BLOCK, LOGIC, weights_name
 
 
 class SystolicArray(wiring.Component):
-    """Cells in groups of `hop`; the last group gets an activation first, the first group last and drains first.
+    """`pe` cells in groups of `hop`. Activations enter at the last group and go one group further in each move.
+
+    A fold is the `steps` beats from which every cell computes one output. The sums of the first group leave first.
 
     Members
     -------
-    ce: in, the array moves.
-    group_ce: in [groups], the same for the cells, weights and sums of each group.
-    i_valid, i_last: in, a beat, and that it is the last of its fold.
-    i_lanes: in, activations [simd].
-    i_address: in, the address of the beat's weights.
+    ce: In(1), the registers move on in this cycle (a move); with 0 the whole array stands still.
+    group_ce: In(groups), copies of `ce` for the cells, weights and sums of each group.
+    i_valid, i_last: In(1), there is a beat; it is the last one of its fold.
+    i_lanes: in, activations [simd] as bit patterns.
+    i_address: in, word of the weights that belong to the beat: fold * steps + step.
     o_valid, o_sums: out, raw sums [drain] in the order of the outputs.
 
     Timing: the first sums of a fold leave `config.array_latency` moves after its last beat, the others
@@ -52,6 +54,8 @@ class SystolicArray(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self.config
+        # Tap k of the two shift registers is k + 1 moves old. The products of group g lie beside tap
+        # `levels + groups - 1 - g`; its sums are complete one tap later, where beats are accumulated.
         levels = config.late + config.tree_levels
         stages = config.groups + levels + (config.steps > 1)
         valids = self._delay(m, "valid", self.i_valid, stages)
@@ -60,6 +64,7 @@ class SystolicArray(wiring.Component):
         lanes, address = self.i_lanes.as_value(), self.i_address
         if config.late:
             lanes = self._register(m, "lanes_late", lanes, self.ce)
+        # Lanes and weight address hop together, so that each group reads the weights of the beat that it sees.
         for group in reversed(range(config.groups)):
             ce = self.group_ce[group]
             lanes = self._register(m, f"lanes_{group}", lanes, ce)
@@ -82,6 +87,7 @@ class SystolicArray(wiring.Component):
     def _shift_window(self, m: Module, finish: Value) -> Signal:
         """Return a register that is high in the `pe / drain - 1` moves in which the drain shifts."""
         drains = self.config.drains
+        # `left` counts the shifts behind the current one; the first of the `drains` beats leaves without a shift.
         shift, left = Signal(), Signal(range(max(drains, 2)))
         if drains > 1:
             with m.If(self.ce):
@@ -89,7 +95,7 @@ class SystolicArray(wiring.Component):
         return shift
 
     def _delay(self, m: Module, name: str, value: Value, stages: int) -> list[Signal]:
-        """Add a shift register; return its taps, tap k is `value` k + 1 moves ago."""
+        """Add a shift register of `stages` registers; return its taps: tap k is `value` k + 1 moves ago."""
         taps = [Signal(name=f"{name}_{index}") for index in range(stages)]
         with m.If(self.ce):
             m.d.sync += [tap.eq(before) for tap, before in zip(taps, [value, *taps[:-1]], strict=True)]
@@ -103,11 +109,12 @@ class SystolicArray(wiring.Component):
         return register
 
     def _weights(self, m: Module, group: int, address: Value, later: Value) -> list[Value]:
-        """Add the weight memories of one group; return the word of each cell, as late as the slowest memory gives it.
+        """Add the weight memories of one group; return the word of each cell, all in the same move.
 
         Parameters
         ----------
-        address, later: of the weights, and one move later.
+        address: word to read.
+        later: the same address one move later, for memories that are faster than the slowest.
         """
         config = self.config
         width = config.simd * config.weight.bits
@@ -132,17 +139,20 @@ class SystolicArray(wiring.Component):
                 init,
                 len(members) * width,
                 split,
+                # A memory that takes one move, where another takes two, gets its address a move later.
                 later if config.late > split else address,
             )
             words |= {cell: value[index * width : (index + 1) * width] for index, cell in enumerate(members)}
         return [words[cell] for cell in cells]
 
     def _rom(self, m: Module, group: int, kind: str, init: list[int], bits: int, split: bool, address: Value) -> Value:
-        """Add a ROM of one group; return its word, one move after its address, or two where it is split.
+        """Add a ROM of one group; return its word, one move after its address, or two with `split`.
 
         Parameters
         ----------
         kind: `BLOCK` or `LOGIC`.
+        init, bits: the words, and bits of a word.
+        split: the ROM is read in two moves (`SplitRom`, or a block RAM with a register behind it).
         """
         name, in_logic, ce = weights_name(group, kind), kind == LOGIC, self.group_ce[group]
         if split and (in_logic or self.config.tail_words):
@@ -177,7 +187,7 @@ class SystolicArray(wiring.Component):
         return self._wait(inner, total, levels, ce)
 
     def _wait(self, m: Module, total: Value, levels: int, ce: Value) -> Value:
-        """Return a total as late as those of the slowest kind of cell."""
+        """Return a total that is there after `levels` moves as late as that of the slowest kind of cell."""
         for stage in range(levels, self.config.tree_levels):
             later = Signal(total.shape(), name=f"wait_{stage}", reset_less=True)
             with m.If(ce):
@@ -186,7 +196,7 @@ class SystolicArray(wiring.Component):
         return total
 
     def _pair(self, m: Module, cell: int, lane: Value, words: list[Value]) -> list[Value]:
-        """Add two cells of one lane that share a DSP block; see `_cell`."""
+        """Add two cells of one lane whose products share a DSP block; return both raw sums, see `_cell`."""
         config = self.config
         m.submodules[f"pair_{cell}"] = inner = Module()
         a, b = as_number(lane, config.activation), [as_number(word, config.weight) for word in words[:2]]
@@ -211,20 +221,27 @@ class SystolicArray(wiring.Component):
         """Add accumulators and the shift register that carries finished sums to the output.
 
         The first beat of a fold replaces the sum instead of adding to it; the finished sum is copied to the drain
-        while that happens. So an accumulator bit and a drain bit are one logic cell each.
+        in the same move. So an accumulator bit and a drain bit are one logic cell each.
+
+        A load of the drain never meets a shift: `MatmulConfig` demands groups - 1 + pe / drain <= steps.
 
         Parameters
         ----------
-        pipeline: whether a beat, and the last one of a fold, was there so many moves ago.
+        products: sum of one beat for each cell [pe].
+        pipeline: valid bits and ends of folds; entry k belongs to the beat whose products were in the last group
+            k moves ago.
+        shift: the drain moves on by `drain` cells.
         """
         config, (valids, ends) = self.config, pipeline
         held = [Signal(self.raw_shape, name=f"drain_{cell}", reset_less=True) for cell in range(config.pe)]
         summed = int(config.steps > 1)
         for group in range(config.groups):
+            # How many moves later than the last group this one sees a beat.
             age, ce = config.groups - 1 - group, self.group_ce[group]
             take, load = Signal(name=f"take_{group}"), Signal(name=f"load_{group}")
             more = Signal(name=f"more_{group}")
             m.d.comb += [take.eq(ce & valids[age]), load.eq(ends[age + summed])]
+            # Low for the first beat of a fold, which begins a new sum.
             with m.If(take):
                 m.d.sync += more.eq(~ends[age])
             for cell in range(group * config.hop, (group + 1) * config.hop):

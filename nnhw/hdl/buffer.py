@@ -10,14 +10,15 @@ from nnhw.hdl.names import KEPT_APART
 
 
 class StreamBuffer(wiring.Component):
-    """Two beats deep: `i.ready` and `o.valid` are registers, and still a beat passes in every cycle.
+    """Holds two beats: `i.ready` and `o.valid` are registers, and still a beat can pass in every cycle.
 
     Timing: a beat leaves one cycle after it came in, at the earliest.
 
     Parameters
     ----------
-    copies: registers that always equal `i.ready`, for what it would reach across the whole device: each lies where its
-        own loads do.
+    shape: of a beat's payload.
+    copies: further registers that always equal `i.ready`. Where its loads are spread over a large device, each copy is
+        placed near its own share of them.
 
     Members
     -------
@@ -30,6 +31,7 @@ class StreamBuffer(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        # Not valid: empty. Valid and room: one beat, in `first`. Valid without room: two, the later one in `spare`.
         room, valid = Signal(init=1), Signal()
         spare = Signal.like(Value.cast(self.i.payload), reset_less=True)  # the second beat
         first = Signal.like(spare)
@@ -39,6 +41,7 @@ class StreamBuffer(wiring.Component):
             *(ready.eq(Mux(valid & room, ~(push & ~pop), ~valid | pop)) for ready in (room, *self.ready_copies)),
             valid.eq(Mux(valid & room, push | ~pop, valid | push)),
         ]
+        # Both also load what nobody will use: so their enables take fewer signals.
         with m.If(push):
             m.d.sync += spare.eq(Value.cast(self.i.payload))
         with m.If(pop | ~valid):

@@ -19,13 +19,15 @@ from nnhw.hdl.results import deliver, result_buffer
 class ChannelwiseEngine(wiring.Component):
     """A pipeline: operands, a tree over the taps of one beat, a ring of running results, a requantizer.
 
+    All of it moves in the cycles in which the output buffer has room (`ce`), else it stands still.
+
     Timing: see `nnhw.engines.channelwise.ChannelwiseConfig`.
     """
 
     def __init__(self, config: ChannelwiseConfig) -> None:
         self.config = config
         raw = config.raw
-        self.is_number = not raw.bipolar  # a bipolar maximum stays a bit
+        self.is_number = not raw.bipolar  # a maximum of bipolar elements stays one bit: the OR of theirs
         self.raw_shape = signed(raw.bits) if raw.signed and self.is_number else unsigned(raw.bits)
         o_lane = self.raw_shape if config.requantizer is None else unsigned(config.requantizer.code.bits)
         super().__init__(
@@ -46,6 +48,7 @@ class ChannelwiseEngine(wiring.Component):
         if config.op == "dot":
             weights = self._weights(m, valid)
             elements = [self._register(m, f"element_{lane}", value) for lane, value in enumerate(elements)]
+        # The ring makes its own valid bit, so this shift register ends in front of it.
         moves = config.raw_latency - (config.steps > 1)
         valids = [valid]
         for move in range(moves):
@@ -70,7 +73,7 @@ class ChannelwiseEngine(wiring.Component):
         return register
 
     def _count(self, m: Module, name: str, advance: Value, total: int) -> tuple[Signal, Value]:
-        """Count moves in which `advance` is high, to `total` and again; return the count and that it is the last."""
+        """Count the moves in which `advance` is 1, modulo `total`; return the count, and whether it is `total` - 1."""
         count = Signal(range(total), name=name)
         last = count == total - 1
         with m.If(self._ce & advance):
@@ -78,9 +81,10 @@ class ChannelwiseEngine(wiring.Component):
         return count, last
 
     def _weights(self, m: Module, valid: Value) -> list[Value]:
-        """Add the weight memory; return the weights of a beat one move after it."""
+        """Add the weight memory; return the weights [i_lanes] of a beat one move after it."""
         config = self.config
         assert config.weight is not None
+        # One word for each beat of a window: [step, chunk], the lanes of a word as in the beat, row lane outermost.
         shape = (config.chunks, config.lanes, config.steps, config.row_lanes)
         patterns = encode(config.factors, config.weight).reshape(shape).transpose(2, 0, 3, 1)
         depth, bits = config.steps * config.chunks, config.weight.bits
@@ -93,14 +97,14 @@ class ChannelwiseEngine(wiring.Component):
         return [reader.data[lane * bits : (lane + 1) * bits] for lane in range(config.i_lanes)]
 
     def _tree(self, m: Module, lane: int, elements: list[Value], weights: list[Value], cells: Cells) -> Value:
-        """Return the raw result of the taps of one beat in one channel, `tree_levels` moves later."""
+        """Return the raw result of the taps of one beat in one channel, `config.tree_levels` moves later."""
         config = self.config
         if config.op == "dot":
             inner = Module()
             m.submodules[f"lane_{lane}"] = inner
             make = dsp_dot_product if config.dsp else dot_product
             return make(inner, config.arithmetic, elements, weights, self._ce, cells)
-        # Of bipolar elements the sum counts the bits, and the maximum is one.
+        # Bipolar elements stay bits: their raw sum counts the ones, their maximum is an OR.
         terms = elements if config.activation.bipolar else [as_number(x, config.activation) for x in elements]
         for level in range(config.tree_levels):
             pairs = [terms[index : index + 2] for index in range(0, len(terms), 2)]
@@ -109,25 +113,27 @@ class ChannelwiseEngine(wiring.Component):
         return terms[0]
 
     def _combine(self, a: Value, b: Value) -> Value:
-        """Return the sum or the maximum of two results."""
+        """Return the sum or the maximum of two raw results."""
         if self.config.op != "max":
             return a + b
         return Mux(a > b, a, b) if self.is_number else a | b
 
     def _ring(self, m: Module, before: Value, valid: Value, terms: list[Value]) -> tuple[Value, list[Value]]:
-        """Add the running results.
+        """Add the running results: one for each channel of a pixel, combined with the terms of each further beat.
 
         Parameters
         ----------
-        before, valid: a beat whose terms are there in the next move, or in this one.
+        before, valid: there is a beat whose terms come in the next move; whose terms are here in this one.
+        terms: sums or maxima of the taps of this beat, one for each lane.
 
         Returns
         -------
-        (last taps' results are there, results of all lanes), one move later.
+        (the results are those of complete windows, results of all lanes), one move after the terms.
         """
         config, bits = self.config, self.raw_shape.width
         _, row_end = self._count(m, "chunk", valid, config.chunks)
         _, window_end = self._count(m, "step", valid & row_end, config.steps)
+        # High while the first beat of each channel passes: it begins a result instead of adding to one.
         first = Signal(init=1)
         with m.If(self._ce & valid & row_end):
             m.d.sync += first.eq(window_end)
@@ -143,15 +149,18 @@ class ChannelwiseEngine(wiring.Component):
         return done, [lane.as_signed() if self.raw_shape.signed else lane for lane in lanes]
 
     def _registers(self, m: Module, valid: Value, result: Signal) -> Value:
-        """Return the result of the same channel at the tap before: the result behind a shift register."""
+        """Return the running result of the channel that is in turn, from a shift register of `chunks` results."""
         ring = [result] + [Signal.like(result, name=f"ring_{index}") for index in range(1, self.config.chunks)]
         with m.If(self._ce & valid):
             m.d.sync += [after.eq(before) for before, after in pairwise(ring)]
         return ring[-1]
 
     def _memory(self, m: Module, before: Value, valid: Value, result: Signal) -> Value:
-        """Return the result of the same channel at the tap before: read while the term is formed, written one move
-        after its result; with 4 channels or more, the write comes first, and the two addresses are never the same."""
+        """Return the running result of the channel that is in turn, from a memory of `chunks` words.
+
+        A word is read in the move before its terms are there, and written one move after the new result is. With 4
+        chunks or more it is written before it is read again, and never in the same move.
+        """
         chunks = self.config.chunks
         m.submodules.ring = memory = block_ram(chunks, len(result))
         writer, reader = memory.write_port(), memory.read_port()

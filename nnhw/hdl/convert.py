@@ -10,7 +10,7 @@ from nnhw.engines.convert import ConvertConfig
 
 
 class Converter(wiring.Component):
-    """A register of the wider side: filled, or emptied, a few lanes at a time.
+    """A register of one beat of the wider side, which is filled or emptied one narrow beat at a time.
 
     Timing: one beat a cycle on the narrow side; a beat leaves one cycle after its last lane came in.
     """
@@ -34,7 +34,7 @@ class Converter(wiring.Component):
         return m
 
     def _widen(self, m: Module) -> None:
-        """Shift beats in from the top; lane 0 of the first beat ends at the bottom."""
+        """Shift narrow beats in from the top, so that lane 0 of the first one ends in the lowest bits."""
         ratio = self.config.o_lanes // self.config.i_lanes
         beat_bits = self.config.i_lanes * self.config.bits
         count = Signal(range(ratio))
@@ -51,7 +51,7 @@ class Converter(wiring.Component):
                     m.d.sync += count.eq(0)
 
     def _narrow(self, m: Module) -> None:
-        """Load a word, shift it down; the bottom lanes leave."""
+        """Load a wide beat, and shift it down; the lowest lanes leave."""
         ratio = self.config.i_lanes // self.config.o_lanes
         beat_bits = self.config.o_lanes * self.config.bits
         left = Signal(range(ratio))

@@ -17,16 +17,20 @@ class DspProducts(wiring.Component):
 
     Parameters
     ----------
-    lanes: products.
-    a, b: shapes of their factors, at most 16 bits each; with more than 8, each product has a block alone.
+    lanes: how many products.
+    a, b: shapes of their factors, at most 16 bits each; if one has more than 8, each product takes a block of its own.
 
     Members
     -------
-    ce: in, the registers move.
+    ce: In(1), the registers take their next values in this cycle (a move).
     i_a, i_b: in, factors [lanes].
     o: out, products [lanes].
 
     Timing: a product leaves two moves after its factors: registers at the block's inputs and behind its multiplier.
+
+    Raises
+    ------
+    MappingError: a factor has more than 16 bits.
     """
 
     def __init__(self, lanes: int, a: Shape, b: Shape) -> None:

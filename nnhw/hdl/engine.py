@@ -1,4 +1,4 @@
-"""Composition: the stages of an accelerator between an input and an output byte stream."""
+"""Composition: the stages of an accelerator, connected, between its input and its output stream."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.normalize import NormConfig
 from nnhw.engines.own import OwnEngine
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.shared.cycles import load_cycles
 from nnhw.engines.slice import SliceConfig
+from nnhw.engines.softmax import PowersConfig, SharesConfig
 from nnhw.engines.state import StateConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.hdl.channelwise import ChannelwiseEngine
@@ -32,6 +34,7 @@ from nnhw.hdl.fork import Fork
 from nnhw.hdl.join import Concatenation, JoinEngine
 from nnhw.hdl.link.program import ProgramSignature
 from nnhw.hdl.matmul import MatmulEngine
+from nnhw.hdl.normalize import NormEngine
 from nnhw.hdl.pack import Packer
 from nnhw.hdl.pad import PadEngine
 from nnhw.hdl.pairwise import PairwiseEngine
@@ -40,11 +43,13 @@ from nnhw.hdl.shared import SharedEngine
 from nnhw.hdl.shared.chain import ChainLoader
 from nnhw.hdl.shared.counters import RecordCounters
 from nnhw.hdl.slice import Slicing
+from nnhw.hdl.softmax import PowersEngine, SharesEngine
 from nnhw.hdl.state import StateMemory
 from nnhw.hdl.unpack import Unpacker
 from nnhw.hdl.window import SlidingWindow
 from nnhw.ir.types import IntType
 
+# Own engines and shared engines have no row: see `_hardware`.
 HARDWARE: dict[type, Callable[[Any], wiring.Component]] = {
     ChannelwiseConfig: ChannelwiseEngine,
     ConcatConfig: Concatenation,
@@ -52,8 +57,11 @@ HARDWARE: dict[type, Callable[[Any], wiring.Component]] = {
     FifoConfig: Fifo,
     ForkConfig: Fork,
     MatmulConfig: MatmulEngine,
+    NormConfig: NormEngine,
     PadConfig: PadEngine,
     PairConfig: PairwiseEngine,
+    PowersConfig: PowersEngine,
+    SharesConfig: SharesEngine,
     SliceConfig: Slicing,
     StateConfig: StateMemory,
     PoolConfig: MaxPoolEngine,
@@ -63,7 +71,7 @@ HARDWARE: dict[type, Callable[[Any], wiring.Component]] = {
 
 
 PROGRAM_PORTS = {"load": In(stream.Signature(unsigned(8))), "program": Out(ProgramSignature())}
-"""Ports of an engine that runs a program."""
+"""Further ports of an engine that runs a program: `load` brings it, `program` says what has become of it."""
 
 
 class Engine(wiring.Component):
@@ -72,22 +80,23 @@ class Engine(wiring.Component):
     Parameters
     ----------
     accelerator: what to build.
-    taps: add outputs that show every value of the IR as it passes.
-    preloaded: shared engines have their programs from the start, as no hardware can: for simulators.
+    taps: add outputs that show every value of the IR as it passes, for verification.
+    preloaded: shared engines have their programs from the start, which only simulators can do; then there is no `load`.
 
     Members
     -------
     i: stream of beats of `input_format`, the first bytes or elements in the lowest bits; frames back to back.
-    o: stream of bytes, `output_format.frame_beats` a frame.
-    load: with shared engines, the stream of bytes that brings their programs; `program`: their state.
+    o: stream of bytes, `output_format.frame_beats` of them a frame.
+    load: with shared engines, the stream of the bytes of their programs. program: the state of these.
     tap_<k>_valid, tap_<k>_payload: with `taps`, for boundary k of `accelerator.boundaries`: a beat passes in this
-        cycle, and its bits. Behind them, those of the `RecordCounters` of each shared engine.
+        cycle, and its bits. The numbers that follow are for the `RecordCounters` of each shared engine.
     """
 
     def __init__(self, accelerator: Accelerator, taps: bool = False, preloaded: bool = False) -> None:
         self.accelerator = accelerator
         self.taps = taps
         self.stages: list[wiring.Component] = []
+        # Of several shared engines, those behind the first forget their programs when the first is loaded anew.
         for stage in accelerator.stages:
             self.stages.append(_hardware(stage.config, preloaded, any(map(_is_shared, self.stages)) and not preloaded))
         self.shared = [stage for stage in self.stages if isinstance(stage, SharedEngine)]
@@ -108,6 +117,7 @@ class Engine(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         for stage, hardware in zip(self.accelerator.stages, self.stages, strict=True):
+            # Names of stages come from the model's layers; those of modules must be valid in Verilog.
             m.submodules[re.sub(r"\W", "_", stage.name)] = hardware
             for port, source in enumerate(stage.sources):
                 self._connect(m, source, _port(hardware, "i", port))
@@ -125,7 +135,7 @@ class Engine(wiring.Component):
         return m
 
     def _load(self, m: Module) -> None:
-        """Connect what brings programs."""
+        """Connect the stream of programs: to the shared engine, or to a chain that parts it among several."""
         if len(self.shared) == 1:
             (engine,) = self.shared
             wiring.connect(m, wiring.flipped(self.load), engine.load)
@@ -149,7 +159,11 @@ class Engine(wiring.Component):
             ]
 
     def _seen(self, boundary: Boundary) -> tuple[Value, Value]:
-        """Return whether a beat passes a boundary in this cycle, and its bits."""
+        """Return whether a beat passes a boundary in this cycle, and its bits.
+
+        In a shared engine it is a granule of codes, written to the engine's memory by the boundary's record, and the
+        lowest bits of its address.
+        """
         if isinstance(boundary, StreamBoundary):
             o = self._output((boundary.stage, 0))
             return o.valid & o.ready, o.payload.as_value()
@@ -160,18 +174,25 @@ class Engine(wiring.Component):
         return engine.tap_valid & (engine.record == boundary.number), shown
 
     def _output(self, source: tuple[int, int]) -> Any:
-        """Return the stream that leaves a stage, or enters the accelerator."""
+        """Return the stream of an output port of a stage, or that which enters the accelerator."""
         index, port = source
         return self.i if source == INPUT else _port(self.stages[index], "o", port)
 
     def _connect(self, m: Module, source: tuple[int, int], sink: Any) -> None:
-        """Join two streams; an element may be wider at the sink, which reads the same number there."""
+        """Connect a stage's output to a stream; where the sink's elements are wider, they get the same values.
+
+        Parameters
+        ----------
+        source: (stage, output port), or `INPUT`.
+        sink: input stream of a stage, or the output stream of the accelerator.
+        """
         stream, target = self._output(source), Value.cast(sink.payload)
         payload = Value.cast(stream.payload)
         numbers = any(sink is engine.i for engine in self.shared)
         if source == INPUT:
             form = self.accelerator.input_format
             used = form.per_byte * form.element.bits
+            # Unpacked beats have their elements side by side; else each byte holds some, and unused bits above them.
             if form.lanes:
                 payload = payload[: form.lanes * form.element.bits]
             else:
@@ -186,7 +207,11 @@ class Engine(wiring.Component):
 
 
 class ByteEngine(wiring.Component):
-    """An engine that takes its input byte by byte, as a link gives it.
+    """An `Engine` whose input is a stream of bytes, as a link gives it, and whose output is packed for the link.
+
+    Parameters
+    ----------
+    accelerator: what to build.
 
     Members
     -------
@@ -233,7 +258,7 @@ class ByteEngine(wiring.Component):
 
 
 def connect_program(m: Module, inner: Any, outer: Any) -> None:
-    """Hand the state of a program on; both have the members of a `ProgramSignature`."""
+    """Connect the state of a program from `inner` to `outer`; both have the members of a `ProgramSignature`."""
     for name in ProgramSignature().members:
         m.d.comb += getattr(outer, name).eq(getattr(inner, name))
 
@@ -243,7 +268,7 @@ def _is_shared(hardware: wiring.Component) -> bool:
 
 
 def _hardware(config: EngineConfig, preloaded: bool, forgetful: bool) -> wiring.Component:
-    """Return the hardware of an engine; for the parameters see those of `SharedEngine`."""
+    """Return the hardware of an engine; for the parameters see those of `SharedEngine`, which alone has them."""
     if (program := config.program) is not None:
         return SharedEngine(program.array, program if preloaded else None, forgetful)
     if isinstance(config, OwnEngine):
@@ -253,16 +278,18 @@ def _hardware(config: EngineConfig, preloaded: bool, forgetful: bool) -> wiring.
 
 
 def _widened(payload: Value, stream: Stream, bits: int, numbers: bool = False) -> Value:
-    """Return a beat whose elements are extended to `bits` in total, by their sign where they have one.
+    """Return a beat whose elements are extended, each to its share of `bits`: signed ones by their sign, others by 0.
 
     Parameters
     ----------
-    numbers: a bipolar element, one bit, becomes the number -1 or +1, as a shared engine takes it; else 0 or 1.
+    bits: bits of the whole beat at the sink.
+    numbers: a bipolar element, one bit, becomes the number -1 or +1, as a shared engine takes it; else it stays a bit.
     """
     wide, narrow = bits // stream.lanes, stream.element.bits
     if wide <= narrow:
         return payload
     elements = [payload[lane * narrow : (lane + 1) * narrow] for lane in range(stream.lanes)]
+    # -1 is all ones, +1 is the lowest bit alone: that bit is always set, the others are the inverted element.
     if stream.element.bipolar and numbers:
         return Cat(*(Cat(C(1, 1), (~element).replicate(wide - 1)) for element in elements))
     if stream.element.signed and not stream.element.bipolar:
@@ -271,10 +298,13 @@ def _widened(payload: Value, stream: Stream, bits: int, numbers: bool = False) -
 
 
 def _code(number: Value, element: IntType) -> Value:
-    """Return a code as engines of one layer pass it, of the byte that a shared engine sends: the number itself."""
+    """Return the bit pattern of a code, as other engines take it, from the number that a shared engine sends.
+
+    The number is a byte, in two's complement; a bipolar code is one bit, 1 for +1.
+    """
     return ~number[-1] if element.bipolar else number[: element.bits]
 
 
 def _port(hardware: wiring.Component, name: str, port: int) -> Any:
-    """Return a stream of an engine: `i`, or `i0`, `i1`, .. where it has several."""
+    """Return a stream of an engine by its name and number: `i`, or `i0`, `i1`, .. where there are several."""
     return getattr(hardware, name) if hasattr(hardware, name) else getattr(hardware, f"{name}{port}")

@@ -12,9 +12,9 @@ from nnhw.hdl.memory import LargeRam, block_ram, logic_ram
 
 
 class Fifo(wiring.Component):
-    """A memory whose output register is the output; depths 1 and 2 have none.
+    """A memory whose output register is the output stream's payload; depths 1 and 2 are registers alone.
 
-    Timing: see `nnhw.engines.fifo.FifoConfig`; with a memory, both sides hear of each other through registers.
+    Timing: see `nnhw.engines.fifo.FifoConfig`. With a memory, `i.ready` does not depend on `o.ready` of the same cycle.
     """
 
     def __init__(self, config: FifoConfig) -> None:
@@ -35,19 +35,22 @@ class Fifo(wiring.Component):
         return m
 
     def _register(self, m: Module) -> None:
-        """One beat, ready again in the cycle in which it leaves."""
+        """Add a register of one beat, which takes the next beat in the cycle in which it is emptied."""
         m.d.comb += self.i.ready.eq(~self.o.valid | self.o.ready)
         with m.If(self.i.ready):
             m.d.sync += [self.o.valid.eq(self.i.valid), self.o.payload.eq(self.i.payload)]
 
     def _memory(self, m: Module) -> None:
-        """Words between a write and a read address, and one in the memory's output register."""
+        """Add the memory: words between a write and a read address, and one more beat in its output register."""
         words = self.config.words
         level = Signal(range(words + 1))
+        # `room` and `some` are what comparisons with the next level say, registered: no carry chain in a handshake.
         room, some, write, read, move = Signal(init=1), Signal(), Signal(), Signal(), Signal()
         following = Signal.like(level)
         pause = Signal()
         given, free = some, Const(1, 1)
+        # The port of a large RAM reads while there are words, and pauses in the cycle behind each read, and while
+        # nothing leaves: in these pauses it writes.
         if self.config.large:
             given, free = some & ~pause, pause | ~some
             m.d.sync += pause.eq(read | ~move)
@@ -68,7 +71,7 @@ class Fifo(wiring.Component):
         (self._large_ram if self.config.large else self._two_ports)(m, write, read, places)
 
     def _two_ports(self, m: Module, write: Signal, read: Signal, places: list[Signal]) -> None:
-        """Add a memory with a port to write and one to read."""
+        """Add a memory with a write port and a read port; `places` are the write and the read address."""
         make = block_ram if self.config.in_block_ram else logic_ram
         m.submodules.memory = memory = make(self.config.words, self.config.width)
         writer, reader = memory.write_port(), memory.read_port()
@@ -82,7 +85,7 @@ class Fifo(wiring.Component):
         ]
 
     def _large_ram(self, m: Module, write: Signal, read: Signal, places: list[Signal]) -> None:
-        """Add a memory with one port."""
+        """Add a memory with one port; `places` are the write and the read address."""
         m.submodules.memory = memory = LargeRam(self.config.words, self.config.width)
         m.d.comb += [
             memory.write.eq(write),

@@ -10,13 +10,14 @@ from nnhw.engines.fork import ForkConfig
 
 
 class Fork(wiring.Component):
-    """A register with a bit for each output that has not yet handed over its copy.
+    """A register of one beat, with a valid bit for each output that has not yet handed over its copy.
 
     Members
     -------
     i, o0, o1, ...: streams.
 
-    Timing: one beat a cycle, which leaves one cycle after it came in.
+    Timing: one beat a cycle, which leaves one cycle after it came in. `i.ready` is 1 once all copies have left, or
+    leave in this cycle.
     """
 
     def __init__(self, config: ForkConfig) -> None:

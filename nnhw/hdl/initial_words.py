@@ -11,7 +11,7 @@ from amaranth.back import rtlil
 
 @contextmanager
 def words_at_once() -> Iterator[None]:
-    """While active, Amaranth writes the same RTLIL as ever, of large memories many times faster.
+    """While active, Amaranth writes the initial words of memories many times faster; the RTLIL is the same.
 
     A memory of 16,384 words of 64 bits has a million bits. Amaranth 0.5 makes an object of each of them and joins their
     texts, which takes seconds, also where every word is zero; here the text is made of the words.
@@ -21,6 +21,7 @@ def words_at_once() -> Iterator[None]:
     emit_memory = rtlil.ModuleEmitter.emit_memory
 
     def emit(emitter: Any, number: int, memory: Any) -> None:
+        # Without initial words Amaranth writes the cell and an empty constant at once; then that constant is replaced.
         words, memory.init = memory.init, ()
         try:
             emit_memory(emitter, number, memory)
@@ -41,8 +42,8 @@ def constant(words: Sequence[int], bits: int) -> str:
 
     Parameters
     ----------
-    words: integers; of a negative one, two's complement.
-    bits: of a word.
+    words: integers; a negative one becomes two's complement.
+    bits: bits of a word.
     """
     if not words or not bits:
         return "{  }"

@@ -14,15 +14,15 @@ from nnhw.hdl.arithmetic import as_number
 from nnhw.hdl.results import deliver, result_buffer
 
 Term = tuple[Value, int]
-"""A number of the adder tree and its sign, +1 or -1."""
+"""A number of the adder tree, and its sign: +1 if it is to be added, -1 if it is to be subtracted."""
 
 
 class JoinEngine(wiring.Component):
-    """Takes a beat of every input at once; each signed digit of a factor is a term of one adder tree.
+    """Weighted sum: takes a beat of every input at once; each signed digit of a factor is a term of one adder tree.
 
     Members
     -------
-    i0, i1, ..., o: streams.
+    i0, i1, ...: streams of the summands. o: stream of codes, or of raw sums without a requantizer.
 
     Timing: see `nnhw.engines.join.SumConfig`; one addition between two registers.
     """
@@ -59,7 +59,7 @@ class JoinEngine(wiring.Component):
             sums = [_add(terms[index : index + 2], last) for index in range(0, len(terms), 2)]
             terms = []
             for index, (value, sign) in enumerate(sums):
-                width = min(len(value), self.raw_shape.width)  # more would be cut off in the end
+                width = min(len(value), self.raw_shape.width)  # sums are modulo 2**raw: higher bits change nothing
                 shape = self.raw_shape if last else Shape(width, value.shape().signed)
                 register = Signal(shape, name=f"sum_{lane}_{level}_{index}", reset_less=True)
                 with m.If(ce):
@@ -69,11 +69,13 @@ class JoinEngine(wiring.Component):
 
 
 def taken_together(m: Module, ce: Value, inputs: Sequence[Any], levels: int) -> Value:
-    """Take a beat of every input at once; return whether there was one, so many moves later.
+    """Take a beat of every input at once; return whether there was one, `levels` moves later.
 
     Parameters
     ----------
-    ce: the pipeline moves.
+    ce: the pipeline moves in this cycle: only then beats are taken.
+    inputs: streams.
+    levels: register stages of the pipeline beside which the valid bit goes.
     """
     take = Signal()
     m.d.comb += take.eq(ce & Cat(*(i.valid for i in inputs)).all())
@@ -88,7 +90,10 @@ def taken_together(m: Module, ce: Value, inputs: Sequence[Any], levels: int) -> 
 
 
 def _add(terms: list[Term], last: bool) -> Term:
-    """Return the sum of one or two terms; the last one of the tree has the sign +1."""
+    """Return the sum of one or two terms as a term.
+
+    Two that are both to be subtracted are added, and their sum is to be subtracted; the `last` of the tree is negated.
+    """
     (value, sign), *others = terms
     for other, other_sign in others:
         if sign == other_sign:
@@ -99,11 +104,11 @@ def _add(terms: list[Term], last: bool) -> Term:
 
 
 class Concatenation(wiring.Component):
-    """A register that is filled from the inputs in turn.
+    """Concatenation: a register that is filled from the inputs in turn, with `chunks[k]` beats of input k.
 
     Members
     -------
-    i0, i1, ..., o: streams.
+    i0, i1, ...: streams to join. o: stream of all their beats.
 
     Timing: one beat a cycle, which leaves one cycle after it came in.
     """
@@ -118,6 +123,7 @@ class Concatenation(wiring.Component):
         config = self.config
         inputs = [getattr(self, f"i{index}") for index in range(len(config.chunks))]
         turn = Signal(len(inputs), init=1)  # one bit for the input whose turn it is
+        # `count` is the beat of the input in turn; `last` has a bit for each input, of which `turn` selects one.
         count, move, taken = Signal(range(max(config.chunks))), Signal(), Signal()
         last = Cat(*(count == chunks - 1 for chunks in config.chunks))
         m.d.comb += [

@@ -1,4 +1,4 @@
-"""Hardware of a table of codes."""
+"""Hardware of the requantizer that looks its codes up in a table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from nnhw.hdl.requantizer import RequantizerUnit
 
 
 class TableUnit(RequantizerUnit):
-    """A memory for each lane, addressed by the sum's distance from the lowest one and the channel."""
+    """A memory for each lane, addressed by the channel and by the distance of the sum from the lowest one.
+
+    Timing: one move for the address, one for the memory.
+    """
 
     def __init__(self, table: Table, raw: tuple[int, int], drain: int) -> None:
         self.table = table
@@ -32,10 +35,11 @@ class TableUnit(RequantizerUnit):
         return m
 
     def _base(self, m: Module) -> Value | int:
-        """Return what to add to an arriving sum for its address."""
+        """Return what to add to an arriving sum to get its address: position of its channel * span - lowest sum."""
         low, span = self.table.raw.low, self.table.raw.high - self.table.raw.low + 1
         if self.table.shared or self.depth == 1:
             return -low
+        # A register that goes up by `span` with each beat, so that no multiplication is needed.
         last = (self.depth - 1) * span - low
         base = Signal(range(min(-low, 0), last + 1), init=-low)
         with m.If(self.ce & self.i_valid):

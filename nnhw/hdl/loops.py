@@ -8,7 +8,7 @@ from nnhw.engines.loops import LoopNest
 
 
 class LoopWalker(Elaboratable):
-    """Walk the addresses of a loop nest, again and again.
+    """Walks the addresses of a loop nest, again and again.
 
     Parameters
     ----------
@@ -16,10 +16,10 @@ class LoopWalker(Elaboratable):
 
     Members
     -------
-    advance: in, go on to the next address with the next edge.
-    address: out, the current address.
-    ends: out, one bit for each loop and a last one for the nest: bit k says that all loops inside loop k
-        are in their last iteration, so that loop k advances with the current step.
+    advance: in, strobe: go on to the next address with the next clock edge.
+    address: out, the current address, a register.
+    ends: out, one bit for each loop, innermost first, and a last one for the nest: bit k says that all loops inside
+        loop k are in their last iteration, so that loop k advances with the next `advance`.
     lasts: out, one registered bit for each loop: it is in its last iteration.
     """
 
@@ -38,6 +38,7 @@ class LoopWalker(Elaboratable):
         for index, count in enumerate(counts):
             m.d.comb += self.lasts[index].eq(self._counter(m, index, count))
             m.d.comb += self.ends[index + 1].eq(self.ends[index] & self.lasts[index])
+        # The innermost loop that is not in its last iteration goes on, so its jump is chosen.
         for last, value in zip(reversed(self.lasts), reversed(jumps[:-1]), strict=True):
             jump = Mux(last, jump, C(value, self.nest.address_bits))
         with m.If(self.advance):
@@ -45,7 +46,7 @@ class LoopWalker(Elaboratable):
         return m
 
     def _counter(self, m: Module, index: int, count: int) -> Signal | Const:
-        """Add the counter of one loop; return its registered flag "last iteration"."""
+        """Add the counter of one loop; return its registered flag for the last iteration."""
         if count == 1:
             return C(1, 1)
         value = Signal(range(count), name=f"count_{index}")

@@ -12,9 +12,9 @@ from nnhw.hdl.buffer import StreamBuffer
 from nnhw.hdl.requantize import make_requantizer
 
 SPREAD_PRODUCTS = 2048
-"""Products a cycle from which, on a large device, each group of cells is let move by a register of its own."""
+"""On a large device, an array of at least so many products a cycle gets an enable register for each group of cells."""
 LARGE_DEVICE = "-85f"
-"""End of the names of devices across which one register does not reach all loads of an array in time.
+"""End of the names of large devices, on which one register does not reach all loads of an array in time.
 
 Measured on an ECP5-85F with three arrays of 64 x 64: one register for the 16,500 loads of an array reached the last of
 them after 14.7 ns of wires. On an ECP5-25F with one of 72 x 64 one reaches all in 6 ns, and several cost: what decides
@@ -23,7 +23,7 @@ whether the array moves reached them after 8.2 ns.
 
 
 class MatmulEngine(wiring.Component):
-    """A systolic array with its requantizer between two streams; it stands still while two results are not taken.
+    """A systolic array with its requantizer between two streams; all of it stands still while two results wait.
 
     Timing: see `nnhw.engines.matmul.MatmulConfig`.
     """

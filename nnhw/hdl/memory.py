@@ -1,4 +1,4 @@
-"""Memories that land where they are planned: in block RAM, or as constants in logic."""
+"""Memories that synthesis puts where the mapper planned them: in block RAM, large RAM, LUTs or registers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from nnhw.hdl.names import BLOCK, HEAD, LOGIC, RAM_STYLE
 
 
 def block_ram(depth: int, bits: int, init: Sequence[int] = ()) -> Memory:
-    """Return a memory that synthesis must put into block RAM.
+    """Return a memory of `depth` words of `bits` bits that synthesis must put into block RAM.
 
-    No engine reads a word in the cycle in which it is written; synthesis leaves out the logic that would order the two
-    (`nnhw.flow.implementation.synthesis.synthesis_commands`).
+    No engine may read a word in the cycle in which it is written: synthesis is told to leave out the logic that would
+    order the two accesses (`nnhw.flow.implementation.synthesis.synthesis_commands`).
 
     Source: yosys `memory_libmap`, attribute `ram_style`.
     """
@@ -26,37 +26,37 @@ def block_ram(depth: int, bits: int, init: Sequence[int] = ()) -> Memory:
 
 
 def logic_rom(depth: int, bits: int, init: Sequence[int]) -> Memory:
-    """Return a read-only memory that synthesis must build of LUTs: 16 words of a bit are one LUT4."""
+    """Return a read-only memory that synthesis must build from LUTs: one LUT4 holds one bit of 16 words."""
     return Memory(shape=unsigned(bits), depth=depth, init=init, attrs={"rom_style": LOGIC, RAM_STYLE: LOGIC})
 
 
 def lut_ram(depth: int, bits: int) -> Memory:
-    """Return a memory of few words that synthesis must build of LUTs that can be written; not every family has any."""
+    """Return a memory of few words that synthesis must build from writable LUTs; not every family has these."""
     return Memory(shape=unsigned(bits), depth=depth, init=(), attrs={RAM_STYLE: "distributed"})
 
 
 def logic_ram(depth: int, bits: int) -> Memory:
-    """Return a memory that synthesis must build of registers."""
+    """Return a writable memory that synthesis must build from registers."""
     return Memory(shape=unsigned(bits), depth=depth, init=(), attrs={RAM_STYLE: LOGIC})
 
 
 class SplitRom(wiring.Component):
-    """A ROM that is read in two steps: block RAM for its first words, so that they fill whole block RAMs, logic for the
-    last ones; or logic for all.
+    """A ROM that is read in two steps: its first words fill whole block RAMs, the others are in logic; or all are.
 
     Parameters
     ----------
     init: all words.
-    bits: of a word.
-    tail: how many words are in logic.
+    bits: bits of a word.
+    tail: how many of the last words are in logic.
 
     Members
     -------
-    en, addr: in, read a word.
-    data: out, the word, after the second edge with `en`.
+    en: In(1), move on: both registers below take their next values.
+    addr: in, address of the word to read.
+    data: out, the word, after the second clock edge with `en`.
 
-    Timing: registers lie behind every `LOGIC_ROM_WORDS` words of logic, and behind the choice among their outputs and
-    the block RAM's.
+    Timing: there are registers behind every `LOGIC_ROM_WORDS` words of logic, and behind the choice among these
+    registers and the output of the block RAM.
     """
 
     def __init__(self, init: Sequence[int], bits: int, tail: int) -> None:
@@ -73,14 +73,14 @@ class SplitRom(wiring.Component):
         part = Signal(range(len(parts)))
         borders = [start for start in starts if start]
         with m.If(self.en):
-            # Without block RAM, parts begin where the bits above a part's address change.
+            # Without block RAM, parts begin at multiples of `LOGIC_ROM_WORDS`: the upper address bits name the part.
             count = sum((self.addr >= border for border in borders), Const(0, 1))
             m.d.sync += part.eq(count if self.head else self.addr // LOGIC_ROM_WORDS)
             m.d.sync += self.data.eq(Array(parts)[part])
         return m
 
     def _part(self, m: Module, name: str, memory: Memory, start: int = 0) -> Value:
-        """Add the memory of the words from `start` on; return its output."""
+        """Add the memory that holds the words from address `start` on; return its output."""
         m.submodules[name] = memory
         reader = memory.read_port()
         m.d.comb += [reader.en.eq(self.en), reader.addr.eq(self.addr - start)]
@@ -92,13 +92,13 @@ class LargeRam(wiring.Component):
 
     Parameters
     ----------
-    depth, bits: words and their width.
+    depth, bits: number of words, and bits of a word.
 
     Members
     -------
-    read, write: in, at most one of them in a cycle.
-    addr, i_data: in, of the word.
-    data: out, the word that was read last, after the next edge.
+    read, write: In(1), access the word at `addr`; at most one of them in a cycle.
+    addr: in, address of the word. i_data: in, the word to write.
+    data: out, the word that was read last, from the edge after the read on; writes do not change it.
     """
 
     def __init__(self, depth: int, bits: int) -> None:
@@ -110,7 +110,7 @@ class LargeRam(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         word, kept, fresh = Signal(self.bits), Signal(self.bits, reset_less=True), Signal()
-        # A write disturbs the RAM's output: what was read is taken over in the cycle behind.
+        # A write changes the RAM's output, so the word is copied to `kept` in the cycle in which it appears.
         m.d.comb += self.data.eq(Mux(fresh, word, kept))
         m.d.sync += [fresh.eq(self.read), kept.eq(self.data)]
         cells_of(platform).large_ram(m, self, word)

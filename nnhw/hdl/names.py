@@ -1,6 +1,6 @@
-"""Names that the hardware gives and the flow looks for, in netlists and logs: each stands here, once.
+"""Names that the hardware gives to cells and attributes, and that the flow looks for in netlists and logs.
 
-Names of the tools and of the vendors, such as types of cells, are not ours: they stand where they are used.
+Names that tools and vendors give, such as types of cells, are not here but where they are used.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ import re
 from dataclasses import dataclass
 
 CLOCK_ATTRIBUTE = "nnhw_clock"
-"""Attribute of a cell with registers: the name of its clock port, which synthesis must not cut."""
+"""Attribute of a cell with registers: the name of its clock port, which synthesis must leave connected."""
 KEPT_APART = "nnhw_kept_apart"
-"""Attribute of a register that synthesis must not take for another one which always has the same value."""
+"""Attribute of a register that synthesis must not merge with another one that always has the same value."""
 TABLE_ATTRIBUTE = "nnhw_table"
-"""Attribute of a lookup table whose content is put in behind place and route (`nnhw.flow.implementation.contents`)."""
+"""Attribute of a lookup table whose content is put in after place and route (`nnhw.flow.implementation.contents`)."""
 RAM_STYLE, BLOCK, LOGIC = "ram_style", "block", "logic"
-"""Attribute of a memory, and its values where it has to be block RAM, or logic: yosys heeds them, the flow reads it."""
+"""Attribute of a memory, and its values for block RAM and for logic: yosys obeys it, and the flow reads it."""
 HEAD = "head"
-"""Memory of the first words of a ROM in parts (`nnhw.hdl.memory.SplitRom`), those in block RAM."""
+"""Name of the block RAM part of a `nnhw.hdl.memory.SplitRom`, which holds the ROM's first words."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class WeightBlock:
 
     Parameters
     ----------
-    array: path of the systolic array.
-    group: of the array's cells.
-    piece: which of the block RAMs that the memory of the group takes: row and column.
+    array: hierarchical name of the systolic array.
+    group: number of the group of the array's cells.
+    piece: which of the block RAMs of the group's memory: row and column.
     """
 
     array: str
@@ -37,11 +37,12 @@ class WeightBlock:
 
 
 def weights_name(group: int | str, kind: str) -> str:
-    """Return the name of a memory in an array: the weights of a group of its cells.
+    """Return the name of the memory with the weights of a group of an array's cells.
 
     Parameters
     ----------
-    kind: where they are: `BLOCK` or `LOGIC`.
+    group: number of the group, or a pattern for it.
+    kind: where the memory is: `BLOCK` or `LOGIC`.
     """
     return f"weights_{group}_{kind}"
 
@@ -51,7 +52,7 @@ _WEIGHTS = re.compile(rf"(?P<array>.*)\.{weights_name(_GROUP, BLOCK)}(?:\.{HEAD}
 
 
 def parse_weight_block(cell: str) -> WeightBlock | None:
-    """Return which weights a cell of a netlist holds, by its name; None if it is no block RAM with weights."""
+    """Return which weights a cell of a netlist holds, from its name; None if it is no block RAM with weights."""
     found = _WEIGHTS.fullmatch(cell)
     if found is None:
         return None

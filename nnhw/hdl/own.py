@@ -1,4 +1,4 @@
-"""The frame of an engine from outside of nnhw whose results come a fixed number of cycles after its inputs."""
+"""Base of the hardware of registered engines whose results come a fixed number of cycles after their inputs."""
 
 from __future__ import annotations
 
@@ -15,18 +15,24 @@ from nnhw.ir.types import IntType
 
 
 class Pipeline(wiring.Component):
-    """Takes a beat of every input at once; its results leave through a buffer. The whole pipeline moves, or nothing.
+    """Takes a beat of every input at once; results leave through a buffer. A subclass adds the logic in `compute`.
+
+    All registers move together, in the cycles in which the buffer has room; else all of them stand still.
 
     Parameters
     ----------
     inputs, output: types of the elements.
     i_lanes, lanes: elements of a beat at each input and at the output.
-    latency: cycles from a beat to its result: the register stages of `compute`, and one for the buffer; see
-        `nnhw.engines.own.pipeline`, the cycle model. At least 1.
+    latency: cycles from a beat to its result, at least 1: the register stages of `compute`, and one for the buffer.
+        `nnhw.engines.own.pipeline` is the cycle model with the same latency.
 
     Members
     -------
     i0, i1, ..: streams of beats, one for each input. o: stream of results.
+
+    Raises
+    ------
+    ValueError: the latency is less than 1; at elaboration, `compute` gives another number of results than `lanes`.
     """
 
     def __init__(self, inputs: Sequence[IntType], output: IntType, i_lanes: int, lanes: int, latency: int) -> None:
@@ -45,13 +51,14 @@ class Pipeline(wiring.Component):
 
         Parameters
         ----------
-        ce: the pipeline moves in this cycle: every register of it is assigned within `m.If(ce)`, and there are
-            `latency` - 1 of them on every path.
-        inputs: of each input the elements of a beat, as numbers (-1 and +1 where it is bipolar).
+        m: the module to add it to.
+        ce: the pipeline moves in this cycle: assign every register within `m.If(ce)`, with `latency` - 1 registers on
+            every path.
+        inputs: for each input the elements of a beat [i_lanes], as numbers (-1 and +1 if it is bipolar).
 
         Returns
         -------
-        A number for each lane; of a bipolar output one bit, 1 for +1.
+        A number for each lane [lanes]; for a bipolar output one bit, 1 for +1.
         """
         raise NotImplementedError
 

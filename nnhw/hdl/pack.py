@@ -11,11 +11,15 @@ from amaranth.lib.wiring import In, Out
 from nnhw.engines.pack import BYTE_BITS, PackConfig
 
 WORD_BITS = 2 * BYTE_BITS
-"""What is there when a byte comes in, less than a byte, and that byte; at the end of a frame up to two whole bytes."""
+"""Bits that wait at most: a byte that comes in, and less than a byte before it; at the end of a frame two bytes."""
 
 
 class Packer(wiring.Component):
-    """A register into which the bits of elements are shifted from the top; a byte begins at one of a few places.
+    """A register into which bits are shifted from the top; the byte that leaves begins at one of few places.
+
+    Members
+    -------
+    i: stream of bytes, an element in `config.element_bytes` of them. o: stream of packed bytes.
 
     Timing: see `PackConfig`.
     """
@@ -29,9 +33,10 @@ class Packer(wiring.Component):
         m = Module()
         step = math.gcd(self.config.bits, BYTE_BITS)
         size, whole = WORD_BITS // step, BYTE_BITS // step
+        # `base` is where the waiting bits begin, in units of `step` bits; they end at the top. At `size` none wait.
         word, base = Signal(WORD_BITS, reset_less=True), Signal(range(size + 1), init=size)
         take, give = self.i.valid & self.i.ready, self.o.valid & self.o.ready
-        # Behind the byte that leaves there is less than another one, but at the end of a frame.
+        # When a byte leaves there is room for another, unless two wait (base 0), which only the end of a frame makes.
         m.d.comb += [
             self.o.valid.eq(base <= size - whole),
             self.i.ready.eq(~self.o.valid | (self.o.ready & (base != 0))),
@@ -54,7 +59,7 @@ class Packer(wiring.Component):
         return m
 
     def _places(self, m: Module, take: Value) -> tuple[Value, Value]:
-        """Return whether a byte is the top one of an element, and whether that is the last one of a frame."""
+        """Return (the next byte is the highest one of its element, that element is the last one of a frame)."""
         count = self.config.element_bytes
         top: Value = Const(1)
         if count > 1:

@@ -10,7 +10,7 @@ from nnhw.engines.pad import PadConfig
 
 
 class PadEngine(wiring.Component):
-    """Counts the beats that leave; where it is in the border, it gives the constant instead of a beat of the input.
+    """Counts the beats that leave: within the border it gives the constant, elsewhere a beat of the input.
 
     Timing: one beat a cycle; a beat leaves one cycle after it came in.
     """
@@ -33,6 +33,7 @@ class PadEngine(wiring.Component):
             m, "column", give, left * chunks, config.width * chunks, config.o_width * chunks
         )
         in_rows, frame_end = self._span(m, "row", give & row_end, top, config.height, config.o_height)
+        # `start` makes the first beat of a frame's border wait for the frame, as the cycle model does.
         inside, start = Signal(), Signal(init=1)
         m.d.comb += [
             move.eq(~self.o.valid | self.o.ready),
@@ -49,13 +50,19 @@ class PadEngine(wiring.Component):
         return m
 
     def _elements(self) -> Value:
-        """Return the elements of a beat that comes in as they leave."""
+        """Return the elements of an input beat as they leave: bipolar bits as numbers of two bits."""
         if not self.config.bipolar:
             return self.i.payload.as_value()
+        # 01 is +1 and 11 is -1: the low bit is always set.
         return Cat(*(Cat(Const(1, 1), ~self.i.payload[lane]) for lane in range(self.config.lanes)))
 
     def _span(self, m: Module, name: str, advance: Value, before: int, size: int, total: int) -> tuple[Value, Value]:
-        """Count to `total` and again; return registered flags: within `size` behind `before`, and last of all."""
+        """Count the cycles with `advance`, modulo `total`.
+
+        Returns
+        -------
+        (the count is in before..before + size - 1, the count is total - 1), both registers.
+        """
         count, last = Signal(range(total), name=name), Signal(name=f"{name}_last", init=total == 1)
         inside = Signal(name=f"in_{name}", init=before == 0)
         if total > 1:

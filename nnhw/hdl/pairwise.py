@@ -18,11 +18,11 @@ from nnhw.hdl.results import deliver, result_buffer
 
 
 class PairwiseEngine(wiring.Component):
-    """Takes a beat of both inputs at once.
+    """Takes a beat of both inputs at once; results leave through a buffer.
 
     Members
     -------
-    i0, i1, o: streams.
+    i0, i1: streams of the operands. o: stream of codes, or of raw results without a requantizer.
 
     Timing: see `nnhw.engines.pairwise.PairConfig`.
     """
@@ -51,11 +51,8 @@ class PairwiseEngine(wiring.Component):
             (as_number(self.i0.payload[lane], config.left), as_number(self.i1.payload[lane], config.right))
             for lane in range(config.lanes)
         ]
-        if config.dsp:
-            results = _in_dsp(m, ce, pairs)
-        elif config.op == "product":
-            cells = cells_of(platform)
-            results = [_Product(m, ce, cells, f"product_{lane}").of(*pair) for lane, pair in enumerate(pairs)]
+        if config.op == "product":
+            results = products(m, ce, cells_of(platform), config, pairs)
         else:
             results = [_extreme(m, ce, config, lane, *pair) for lane, pair in enumerate(pairs)]
         deliver(m, buffer, config.requantizer, config.raw, valid, results)
@@ -63,37 +60,51 @@ class PairwiseEngine(wiring.Component):
 
 
 def _extreme(m: Module, ce: Value, config: PairConfig, lane: int, left: Value, right: Value) -> Value:
-    """Return the greater or the lesser of two numbers, one move later."""
+    """Return the maximum or the minimum of two numbers, one move later."""
     raw = config.raw
     shape = signed(number_bits(raw)) if raw.signed else unsigned(raw.bits)
     result = Signal(shape, name=f"extreme_{lane}", reset_less=True)
     chosen = left > right if config.op == "maximum" else left < right
     with m.If(ce):
         m.d.sync += result.eq(Mux(chosen, left, right))
+    # A bipolar result that leaves as it is is one bit, 1 for +1: the inverted sign.
     return ~result[-1] if raw.bipolar and config.requantizer is None else result
 
 
-def _in_dsp(m: Module, ce: Value, pairs: list[tuple[Value, Value]]) -> list[Value]:
-    """Return the products of all lanes, made in DSP blocks, `DSP_LEVELS` moves later."""
+def products(
+    m: Module, ce: Value, cells: Cells, config: PairConfig, pairs: list[tuple[Value, Value]], name: str = "product"
+) -> list[Value]:
+    """Return the products of pairs of numbers, as many moves later as `PairConfig.levels` says.
+
+    Parameters
+    ----------
+    ce: the registers move.
+    cells: of which products in logic are made.
+    config: how they are made.
+    name: of the registers.
+    """
+    if not config.dsp:
+        return [_Product(m, ce, cells, f"{name}_{lane}").of(*pair) for lane, pair in enumerate(pairs)]
     left, right = pairs[0]
-    m.submodules.products = products = DspProducts(len(pairs), left.shape(), right.shape())
-    m.d.comb += products.ce.eq(ce)
+    m.submodules[f"{name}s"] = unit = DspProducts(len(pairs), left.shape(), right.shape())
+    m.d.comb += unit.ce.eq(ce)
     for lane, (a, b) in enumerate(pairs):
-        m.d.comb += [products.i_a[lane].eq(a), products.i_b[lane].eq(b)]
-    return list(products.o)
+        m.d.comb += [unit.i_a[lane].eq(a), unit.i_b[lane].eq(b)]
+    return list(unit.o)
 
 
 class _Product:
-    """A product in logic: for each bit of the narrower factor the other one is added where the bit is set.
+    """A product in logic: for each bit of the narrower factor, a row, the other factor is added where the bit is set.
 
-    The first level adds two such rows, with both gates in the cells of the adder; each level behind it two sums.
+    The first level adds pairs of rows, with the gates in the cells of the adders as far as the family allows; each
+    further level adds pairs of sums. Registers follow each level.
 
     Parameters
     ----------
     m: the module to add the logic to.
-    ce: the registers move.
-    cells: of which the first level is made.
-    name: of the registers.
+    ce: enables all registers.
+    cells: the family's adders.
+    name: prefix of the registers' names.
     """
 
     def __init__(self, m: Module, ce: Value, cells: Cells, name: str) -> None:
@@ -107,6 +118,7 @@ class _Product:
         terms = [self._rows(wide, narrow, bit) for bit in range(0, len(narrow), 2)]
         # The highest row of a signed factor counts negative: where it has no partner, the next level subtracts it.
         negative = narrow.shape().signed and len(narrow) % 2 == 1
+        # A signed number of one bit is 0 or -1: then there is no further level that could subtract.
         if len(narrow) == 1 and negative:
             terms, negative = [-terms[0]], False
         terms, shift = self._register(terms), 2
@@ -118,9 +130,10 @@ class _Product:
         return terms[0]
 
     def _rows(self, wide: Value, narrow: Value, bit: int) -> Value:
-        """Return the rows of a bit and the next one, added; of a last bit alone its row."""
+        """Return row `bit` plus twice the next row, in units of row `bit`; a last row alone as it is."""
         if bit + 1 == len(narrow):
             return gated(wide, narrow[bit])
+        # The lowest bit of the lower row has no counterpart: it passes by the adder.
         upper_bits = wide[1:].as_signed() if wide.shape().signed else wide[1:]
         if bit + 2 == len(narrow) and narrow.shape().signed:
             upper = gated(upper_bits, narrow[bit]) - gated(wide, narrow[bit + 1])
@@ -130,7 +143,7 @@ class _Product:
         return total.as_signed() if upper.shape().signed else total
 
     def _register(self, values: list[Value]) -> list[Value]:
-        """Return registers of the values."""
+        """Return registers of the values, the next level of the tree."""
         terms = [
             Signal(value.shape(), name=f"{self.name}_{self.levels}_{index}", reset_less=True)
             for index, value in enumerate(values)
@@ -142,7 +155,7 @@ class _Product:
 
 
 def _shifted_sum(low: Value, high: Value, shift: int, minus: bool) -> Value:
-    """Return low + (high << shift), or their difference; the lowest bits pass by the adder."""
+    """Return low + (high << shift), or low - (high << shift); the lowest `shift` bits pass by the adder."""
     above = low[shift:].as_signed() if low.shape().signed else low[shift:]
     upper = above - high if minus else above + high
     total = Cat(low[:shift], upper)

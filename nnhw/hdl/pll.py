@@ -1,4 +1,4 @@
-"""Clocks: what the PLL of a board's device makes of its oscillator."""
+"""Clocks of a board: those that the PLL of its device can make from its oscillator, and the hardware that does so."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from nnhw.hdl.cells import CELLS
 __all__ = ["PllSettings", "connect_clock", "nearest_at_most", "reachable_clocks"]
 
 NO_PLL = "none"
-"""What a board file says where the design runs at the oscillator's clock."""
+"""Value of `input_clock.pll` in a board file if the design runs at the oscillator's own clock."""
 
 
 def reachable_clocks(board: Board) -> tuple[PllSettings, ...]:
-    """Return every clock that a board's device can run at, slowest first.
+    """Return every clock at which a board's device can run, slowest first.
 
     Raises
     ------
-    BoardError: the oscillator is outside what the PLL takes.
+    BoardError: the PLL cannot take the oscillator's frequency.
     """
     input_hz = board.input_clock.hz
     if board.input_clock.pll == NO_PLL:
@@ -31,11 +31,11 @@ def reachable_clocks(board: Board) -> tuple[PllSettings, ...]:
 
 
 def nearest_at_most(board: Board, hz: float) -> PllSettings:
-    """Return the fastest clock that is not faster than `hz`.
+    """Return the fastest clock of a board that is not faster than `hz` hertz.
 
     Raises
     ------
-    BoardError: there is no clock so slow.
+    BoardError: all clocks are faster.
     """
     clocks = reachable_clocks(board)
     slower = [settings for settings in clocks if settings.output_hz <= hz]
@@ -50,12 +50,13 @@ def nearest_at_most(board: Board, hz: float) -> PllSettings:
 def connect_clock(
     m: Module, board: Board, settings: PllSettings, port: io.PortLike, clock: Signal, lock: Signal
 ) -> None:
-    """Add what makes a board's clock: its PLL, or the oscillator's clock as it is, which is always good.
+    """Add what makes the design's clock: a PLL, or just an input buffer, whose clock is always stable.
 
     Parameters
     ----------
+    settings: of the PLL.
     port: the oscillator's pin.
-    clock, lock: the clock, and whether it is good; both are driven.
+    clock, lock: driven with the clock, and with whether it is stable.
     """
     source = board.input_clock.pll
     if source == NO_PLL:

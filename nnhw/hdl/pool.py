@@ -12,7 +12,7 @@ from nnhw.engines.pool import PoolConfig
 
 
 class MaxPoolEngine(wiring.Component):
-    """A ring of running maxima, one for each channel of the pooled pixel.
+    """A shift register of running maxima, `chunks` beats of them: one for each channel of the pooled pixel.
 
     Timing: one beat a cycle; the beats of the last tap leave one cycle later.
     """
@@ -28,6 +28,7 @@ class MaxPoolEngine(wiring.Component):
         bits = config.element.bits
         chunk, tap = Signal(range(config.chunks)), Signal(range(config.taps))
         ring = [Signal(config.lanes * bits, name=f"ring_{index}", reset_less=True) for index in range(config.chunks)]
+        # The end of the ring holds the maximum so far of the channels in turn: it has been there `chunks` beats ago.
         best = [
             self._larger(self.i.payload[lane], ring[-1][lane * bits : (lane + 1) * bits], tap == 0)
             for lane in range(config.lanes)
@@ -47,7 +48,7 @@ class MaxPoolEngine(wiring.Component):
         return m
 
     def _larger(self, new: Value, old: Value, first: Value) -> Value:
-        """Return the larger of two elements, or the new one of the first tap."""
+        """Return the larger of two elements, given as bit patterns; at the first tap the new one."""
         if self.config.element.bipolar:
             return new | (old & ~first)
         shape = signed if self.config.element.signed else unsigned

@@ -1,4 +1,4 @@
-"""The hardware of each requantizer: a table, as for the engines."""
+"""The hardware of each kind of requantizer, by the class of its parameters."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ def make_requantizer(
 
     Parameters
     ----------
-    raw: (lowest, highest) raw sum; it gives `i_sums` its shape.
-    drain: sums of one move; divides the channels.
-    logic_thresholds: steps of `Thresholds` are constants in logic; the other kinds have fields for that.
+    raw: (lowest, highest) raw sum that the engine can give; the shape of `i_sums` follows from it.
+    drain: sums that come in one move; divides the channels.
+    logic_thresholds: `Thresholds` have their steps as constants in logic, else in block RAM; other kinds have fields
+        for that.
 
     Raises
     ------
-    MappingError: the channels are no multiple of `drain`, or raw sums lie outside of what the requantizer covers.
+    MappingError: `drain` does not divide the channels, or there are raw sums outside of the requantizer's range.
     """
     if requantizer.outputs % drain:
         raise MappingError(f"requantizer: drain {drain} must divide outputs {requantizer.outputs}")

@@ -14,19 +14,19 @@ from nnhw.hdl.memory import block_ram, logic_rom
 
 
 class RequantizerUnit(wiring.Component):
-    """From raw sums to codes, `drain` a move, in the order of the channels; a frame is any number of all channels.
+    """From raw sums to codes, `drain` of them in a move, in the order of the channels, over and over.
 
     Parameters
     ----------
     requantizer: what to compute.
-    raw: (lowest, highest) raw sum; its shape is that of the ports.
+    raw: (lowest, highest) raw sum; gives `i_sums` its shape.
     drain: lanes; divides the channels.
 
     Members
     -------
-    ce: in, the pipeline moves.
-    i_valid, i_sums: in, raw sums [drain].
-    o_valid, o_codes: out, their codes [drain] as bit patterns.
+    ce: In(1), the pipeline moves in this cycle: all registers take their next values; with 0 it stands still.
+    i_valid: In(1), there are sums. i_sums: in, raw sums [drain].
+    o_valid: Out(1), there are codes. o_codes: out, codes [drain] as bit patterns.
 
     Timing: codes follow their sums by `requantizer.latency` moves.
     """
@@ -57,19 +57,19 @@ class RequantizerUnit(wiring.Component):
         return register
 
     def delay(self, m: Module, name: str, value: Value, moves: int) -> Value:
-        """Return `value` some moves later."""
+        """Return `value` as it was `moves` moves ago."""
         for move in range(moves):
             value = self.register(m, f"{name}_{move + 1}", value)
         return value
 
     def delay_all(self, m: Module, name: str, values: list[Value], moves: int) -> list[Value]:
-        """Return values some moves later; lanes that share one value share its registers."""
+        """Return the values [lanes] as they were `moves` moves ago; lanes with the same value share its registers."""
         if all(value is values[0] for value in values):
             return [self.delay(m, name, values[0], moves)] * len(values)
         return [self.delay(m, f"{name}_{lane}", value, moves) for lane, value in enumerate(values)]
 
     def walk(self, m: Module) -> Signal:
-        """Return the position of the arriving sums among the words of a vector; add the valid of the codes."""
+        """Drive `o_valid`; return the position of the arriving sums: their channels are position * drain and on."""
         position = Signal(range(self.depth))
         with m.If(self.ce & self.i_valid):
             m.d.sync += position.eq(Mux(position == self.depth - 1, 0, position + 1))
@@ -85,14 +85,17 @@ class RequantizerUnit(wiring.Component):
     def constants(
         self, m: Module, name: str, rows: Sequence[int], bits: int, addresses: Sequence[Value], logic: bool
     ) -> list[Value]:
-        """Return the constants of the channels at a position, for each lane, one move after the address.
+        """Return a constant for each lane, that of its channel, one move after the address.
 
         Parameters
         ----------
-        rows: one bit pattern for each channel, or a power of two of them: then each lane has its own address,
-            whose low part tells which.
-        addresses: of each lane.
+        rows: bit patterns, channel by channel: one for each channel, or a power of two of them.
+        bits: bits of a pattern.
+        addresses: of each lane: the position; or, with several patterns a channel, the position above the pattern's
+            number, so that each lane has a memory of its own.
+        logic: the memories are in logic; else in block RAM.
         """
+        # Patterns of a channel.
         each = len(rows) // (self.depth * self.drain)
         if len(set(rows)) == 1:
             return [Const(rows[0], bits)] * self.drain
@@ -107,7 +110,7 @@ class RequantizerUnit(wiring.Component):
         return [word[lane * bits : (lane + 1) * bits] for lane in range(self.drain)]
 
     def memory(self, m: Module, name: str, words: Sequence[int], bits: int, address: Value, logic: bool) -> Value:
-        """Return a read-only memory's word, one move after its address."""
+        """Add a read-only memory, in logic or in block RAM; return its word, one move after its address."""
         if len(words) == 1:
             return Const(words[0], bits)
         m.submodules[name] = memory = (logic_rom if logic else block_ram)(len(words), bits, words)
@@ -116,11 +119,16 @@ class RequantizerUnit(wiring.Component):
         return reader.data
 
     def emit(self, m: Module, lane: int, index: Value) -> None:
-        """Drive the code of a lane, in range, from its index."""
+        """Drive the code of a lane from its index, which is in range and counts from the lowest code."""
         m.d.comb += self.o_codes[lane].eq(Cat(index) if self.code.bipolar else index + self.code.low)
 
     def clamp(self, m: Module, lane: int, value: Value, ends: tuple[int, int], span: int) -> Value:
-        """Return a number of which the ends are known, clamped to 0..span, two moves later."""
+        """Return `value` clamped to 0..span, two moves later.
+
+        Parameters
+        ----------
+        ends: (lowest, highest) value that there can be: a comparison that can never be true is left out.
+        """
         bits = max(span.bit_length(), 1)
         below, above = (
             self.register(m, f"{name}_{lane}", flag) if occurs else Const(0, 1)
@@ -131,7 +139,7 @@ class RequantizerUnit(wiring.Component):
 
 
 def pack_lanes(rows: Sequence[int], bits: int, lanes: int) -> list[int]:
-    """Join bit patterns, of any width, `lanes` at a time, the first in the lowest bits."""
+    """Return words of `lanes` bit patterns each, the first in the lowest bits; Python integers of any width."""
     return [
         sum(row << (lane * bits) for lane, row in enumerate(rows[start : start + lanes]))
         for start in range(0, len(rows), lanes)

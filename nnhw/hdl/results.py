@@ -15,7 +15,7 @@ from nnhw.ir.types import IntType
 
 
 def result_buffer(m: Module, o: Any) -> StreamBuffer:
-    """Add the buffer in front of an output stream; while its input is ready, the pipeline moves."""
+    """Add a buffer in front of the output stream `o`; return it. The pipeline moves while the buffer's `i` is ready."""
     m.submodules.buffer = buffer = StreamBuffer(o.signature.members["payload"].shape)
     wiring.connect(m, buffer.o, wiring.flipped(o))
     return buffer
@@ -29,14 +29,15 @@ def deliver(
     valid: Value,
     results: Sequence[Value],
 ) -> None:
-    """Bring raw results to the buffer.
+    """Connect raw results to the buffer, through a requantizer if there is one.
 
     Parameters
     ----------
-    requantizer: None: they leave as they are.
-    raw: their type.
+    buffer: of `result_buffer`.
+    requantizer: None: raw results leave as they are.
+    raw: type of the raw results.
     valid: there are results in this move.
-    results: of all lanes; numbers where there is a requantizer.
+    results: raw results of all lanes: numbers, or bit patterns as they leave if there is no requantizer.
     """
     bits = buffer.i.payload.as_value()
     if requantizer is None:

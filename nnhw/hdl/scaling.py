@@ -1,4 +1,4 @@
-"""Hardware of multiplying requantizers: a pipelined multiply-add, shifts, a clamp."""
+"""Hardware of the requantizers that multiply: a pipelined multiply-add, shifts, a clamp."""
 
 from __future__ import annotations
 
@@ -33,27 +33,34 @@ class TreeOperand:
 
 
 class MultiplyAddUnit(RequantizerUnit):
-    """The part of `Scaler` and `DoubleScaler` that is the same: `raw * multiplier + addend`.
+    """What all multiplying requantizers have in common: `raw * multiplier + addend`, with constants of each channel.
 
-    In logic each radix-4 digit of a multiplier selects one of {-1, 0, 1, 2} times the sum, a LUT4 a bit; the ones
-    that complete a negation and the bias that makes sums unsigned are part of the addend.
+    In logic, each radix-4 digit of a multiplier selects -1, 0, 1 or 2 times the sum, with one LUT4 a bit. A digit of -1
+    gives the complement, and signed sums get a bias that makes them unsigned; the addend makes up for both.
+
+    Members
+    -------
+    dsp: products are made in DSP blocks.
+    logic: the channels' constants are in logic; else in block RAM.
     """
 
     dsp: bool
     logic: bool
 
     def multiply_add(self, m: Module, product: Product, raws: list[Value], addresses: list[Value]) -> list[Value]:
-        """Return the results, two's complement of `product.bits`, for each lane.
+        """Return the result of each lane, `product.bits` bits in two's complement, `product.latency` moves later.
 
         Parameters
         ----------
-        raws: sums, in the same move as their addresses.
-        addresses: of each lane's constants: segment and position.
+        product: the constants, and how they are multiplied.
+        raws: sums [drain], in the same move as their addresses.
+        addresses: addresses [drain] of the constants: the position, or with several segments Cat(segment, position).
         """
         if product.fused:
             return self._fused(m, product, raws, addresses)
         make = self._dsp_products if product.dsp else self._logic_products
         lanes = make(m, product, raws, addresses)
+        # Addends are read just in time for the last addition, so that only an address has to be delayed.
         wait = 1 + product.dsp + sum(product.level_moves)
         late = self.delay_all(m, "addend_address", addresses, wait)
         rows = [value % (1 << product.bits) for value in self._addends(product)]
@@ -67,7 +74,7 @@ class MultiplyAddUnit(RequantizerUnit):
         return [result.as_signed() for result in results]
 
     def _fused(self, m: Module, product: Product, raws: list[Value], addresses: list[Value]) -> list[Value]:
-        """Return the results of one DSP block for each lane; see `multiply_add`."""
+        """Return the results, each made by one DSP block that multiplies and adds; see `multiply_add`."""
         factors, summands = ([int(value) for value in values.ravel()] for values in product.constants)
         words = self.constants(m, "multipliers", factors, product.multiplier_bits, addresses, self.logic)
         late = self.delay_all(m, "addend_address", addresses, 2)
@@ -76,6 +83,7 @@ class MultiplyAddUnit(RequantizerUnit):
         for lane, (arriving, word, addend) in enumerate(zip(raws, words, addends, strict=True)):
             raw: Value = self.register(m, f"raw_{lane}", arriving, signed(product.raw_bits))
             m.submodules[f"multiply_add_{lane}"] = unit = MultiplyAdd(is_signed=not product.is_magnitude)
+            # Of a negative multiplier the block gets the magnitude, and the sum's complement; see `is_magnitude`.
             if product.is_magnitude:
                 raw = (raw.as_unsigned() ^ word[-1].replicate(len(raw))).as_signed()
                 word = word[:FUSED_FACTOR_BITS]
@@ -87,7 +95,10 @@ class MultiplyAddUnit(RequantizerUnit):
     def _tree_level(
         self, m: Module, name: str, operands: list[TreeOperand], width: int, moves: int
     ) -> list[TreeOperand]:
-        """Add neighbours, the lower one's bits below the higher one pass by."""
+        """Return the sums of neighbouring operands, `moves` moves later, modulo 2**width.
+
+        The bits of the lower operand below the lowest one of the higher operand pass by the adder.
+        """
         results = []
         for number in range(0, len(operands), 2):
             low, label = operands[number], f"{name}_{number}"
@@ -96,13 +107,14 @@ class MultiplyAddUnit(RequantizerUnit):
                 continue
             high = operands[number + 1]
             distance, most = high.shift - low.shift, width - low.shift
+            # The bits that the sum can need, and no more than the result has above this place.
             bits = min(max(len(low.value), len(high.value) + distance) + 1, most)
             value = self._add(m, label, low.value, Cat(Const(0, distance), high.value), bits, moves)
             results.append(TreeOperand(value, low.shift))
         return results
 
     def _add(self, m: Module, name: str, a: Value, b: Value, bits: int, moves: int) -> Value:
-        """Return a + b modulo 2**bits after one move, or after two, the low half first."""
+        """Return a + b modulo 2**bits after one move, or after two: then the lower bits are added first."""
         if moves == 1:
             return self.register(m, name, (a + b)[:bits], unsigned(bits))
         low_bits = lower_bits(bits)
@@ -119,15 +131,17 @@ class MultiplyAddUnit(RequantizerUnit):
     def _logic_products(
         self, m: Module, product: Product, raws: list[Value], addresses: list[Value]
     ) -> list[list[TreeOperand]]:
-        """Return the partial products of each lane: the digits that occur, times the sum."""
+        """Return the partial products of each lane, one for each digit that is not 0 in all channels."""
         digits = product.digits
         used = np.flatnonzero(digits.any(axis=(0, 1))).tolist() or [0]
+        # Two bits for each digit: 00, 01 and 10 for 0, 1 and 2, 11 for -1.
         patterns = (digits[..., used] & 3).reshape(-1, len(used)).tolist()
         rows = [sum(digit << (2 * k) for k, digit in enumerate(row)) for row in patterns]
         words = self.constants(m, "multipliers", rows, 2 * len(used), addresses, self.logic)
         lanes = []
         for lane, arriving in enumerate(raws):
             raw = self.register(m, f"factor_{lane}", arriving, unsigned(self.raw_shape.width))
+            # Inverting the sign adds 2**(n - 1) and makes the sum unsigned; `_addends` takes that back.
             number = Cat(raw[:-1], ~raw[-1]) if self.raw_shape.signed else raw
             lanes.append(
                 [
@@ -140,16 +154,16 @@ class MultiplyAddUnit(RequantizerUnit):
         return lanes
 
     def _times(self, m: Module, name: str, number: Value, digit: Value) -> Value:
-        """Return digit * number, one move later; for -1 the complement, in one bit more than the number has."""
+        """Return digit * number, one move later, in one bit more than the number has; for -1 the complement."""
         once, twice = Cat(number, Const(0, 1)), Cat(Const(0, 1), number)
         multiple = Mux(digit[1], Mux(digit[0], ~once, twice), Mux(digit[0], once, 0))
         return self.register(m, name, multiple, unsigned(len(number) + 1))
 
     def _addends(self, product: Product) -> list[int]:
-        """Return the addends of all channels with what the partial products lack.
+        """Return the addends of all channels, corrected for the partial products in logic.
 
-        With n bits of a sum, -x = ~x + 1 - 2**(n + 1) in a digit of -1; and a signed sum is its bits with the sign
-        inverted, less 2**(n - 1).
+        A partial product of digit -1 is the complement of the sum x in n + 1 bits, and -x = ~x + 1 - 2**(n + 1). A
+        signed sum enters with its sign inverted, which is 2**(n - 1) too much.
         """
         addends = [int(value) for value in product.addend.ravel()]
         if product.dsp:
@@ -166,7 +180,10 @@ class MultiplyAddUnit(RequantizerUnit):
     def _dsp_products(
         self, m: Module, product: Product, raws: list[Value], addresses: list[Value]
     ) -> list[list[TreeOperand]]:
-        """Return the products of the pieces of both factors; factors and products are registers of DSP blocks."""
+        """Return the products of the pieces of both factors, lowest first: factors and products are in registers.
+
+        They are plain multiplications, from which synthesis makes DSP blocks.
+        """
         bits = product.multiplier_bits
         rows = [value & ((1 << bits) - 1) for value in product.multiplier.ravel().tolist()]
         words = self.constants(m, "multipliers", rows, bits, addresses, self.logic)
@@ -186,7 +203,7 @@ class MultiplyAddUnit(RequantizerUnit):
 
 
 def cut(value: Value) -> list[Value]:
-    """Return the pieces of a two's complement factor as signed numbers, the lowest first."""
+    """Return the pieces of a two's complement factor as signed numbers, lowest first, each `DSP_PIECE_BITS` higher."""
     last = (pieces(len(value)) - 1) * DSP_PIECE_BITS
     low = [
         Cat(value[start : start + DSP_PIECE_BITS], Const(0, 1)).as_signed() for start in range(0, last, DSP_PIECE_BITS)
@@ -195,12 +212,12 @@ def cut(value: Value) -> list[Value]:
 
 
 def extend(value: Value, bits: int) -> Value:
-    """Return a two's complement number modulo 2**bits."""
+    """Return the lowest `bits` bits of a two's complement number, extended by its sign if it is narrower."""
     return value[:bits] if bits <= len(value) else Cat(value, value[-1].replicate(bits - len(value)))
 
 
 class ScalerUnit(MultiplyAddUnit):
-    """Multiply, add, shift, clamp; with segments, a comparison with their borders before."""
+    """Hardware of `Scaler`: multiply, add, shift, clamp; with several segments, the choice of one in front of it."""
 
     def __init__(self, scaler: Scaler, raw: tuple[int, int], drain: int) -> None:
         self.scaler = scaler
@@ -225,7 +242,7 @@ class ScalerUnit(MultiplyAddUnit):
         return m
 
     def _number(self, m: Module, lane: int, result: Value) -> Value:
-        """Return the result without its fraction; with ties two moves later, those that go down one less."""
+        """Return the result without its fraction; with `even` two moves later, one less for ties that round down."""
         shift = self.scaler.shift
         number = result.shift_right(shift)
         if not self.scaler.even:
@@ -235,8 +252,9 @@ class ScalerUnit(MultiplyAddUnit):
         return self.register(m, f"rounded_{lane}", kept - down, signed(len(number) + 1))
 
     def _select(self, m: Module, raws: list[Value], position: Value) -> tuple[list[Value], list[Value]]:
-        """Return sums and addresses two moves later: the segment is the low part of an address."""
+        """Return (sums, addresses of their constants), two moves later; the low part of an address is the segment."""
         low, high = self.raw_range
+        # Borders beyond all sums are moved to the nearest place that means the same, which takes fewer bits.
         borders = np.clip(self.scaler.borders, low, high + 1)
         bits = bits_for_range(low, int(max(high, borders.max())))[0]
         inner = borders.shape[1]
@@ -256,13 +274,13 @@ class ScalerUnit(MultiplyAddUnit):
 
 
 def pad(values: np.ndarray) -> np.ndarray:
-    """Return [outputs, segments] with the last column repeated to a power of two."""
+    """Return [outputs, segments] with the last column repeated until the segments are a power of two."""
     missing = (1 << (values.shape[1] - 1).bit_length()) - values.shape[1]
     return np.pad(values, ((0, 0), (0, missing)), mode="edge")
 
 
 class DoubleScalerUnit(MultiplyAddUnit):
-    """Multiply, add, keep the high part, round by a shift of the channel, clamp."""
+    """Hardware of `DoubleScaler`: multiply, add, keep the high part, shift right by the channel's shift, clamp."""
 
     def __init__(self, scaler: DoubleScaler, raw: tuple[int, int], drain: int) -> None:
         self.scaler = scaler
@@ -283,9 +301,10 @@ class DoubleScalerUnit(MultiplyAddUnit):
         return m
 
     def _round(self, m: Module, highs: list[Value], address: Value) -> list[Value]:
-        """Return what the shift needs one move later: half less one, one more unless negative, and the offset.
+        """Return the numbers that the shift then only has to cut, one move later.
 
-        A carry into an adder is one more bit at its lower end.
+        They are high + 2**(shift - 1) - 1, and 1 more unless high is negative, which rounds half away from zero; and
+        the offset of the codes, shifted left. A carry into an adder is one more bit at its lower end.
         """
         scaler = self.scaler
         shifts, offset = [int(shift) for shift in scaler.shift], scaler.offset - scaler.code.low
@@ -307,7 +326,7 @@ class DoubleScalerUnit(MultiplyAddUnit):
         values = [value.shift_right(least) for value in values]
         if not bits:
             return values
-        # The rest of the shift is read while the sum is rounded.
+        # What the shift has beyond the least one comes from a memory, read while the sum is rounded.
         words = self.constants(
             m, "shifts", [int(shift) - least for shift in self.scaler.shift], bits, [address] * self.drain, self.logic
         )

@@ -24,6 +24,7 @@ class Slicing(wiring.Component):
         m = Module()
         config = self.config
         first, end = config.first, config.first + config.count
+        # A beat outside of the slice is taken even while the register is full: it does not need it.
         move, inside = Signal(), Signal(init=first == 0)
         m.d.comb += [move.eq(~self.o.valid | self.o.ready), self.i.ready.eq(move | ~inside)]
         with m.If(move):

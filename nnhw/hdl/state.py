@@ -12,15 +12,15 @@ from nnhw.hdl.memory import block_ram, logic_ram
 
 
 class StateMemory(wiring.Component):
-    """A FIFO that has states from the reset on, whatever they are, and the start that leaves in place of one.
+    """A FIFO of states, full after a reset; in the first step of a sequence the start leaves in place of the state.
 
     Members
     -------
-    i0: stream of heads, of which the lowest bit counts.
-    i1: stream, the next state.
-    o: stream, the state.
+    i0: stream of heads, one beat for each step: 1 in the first step of a sequence.
+    i1: stream of the next state's beats.
+    o: stream of the state's beats.
 
-    Timing: see `nnhw.engines.state.StateConfig`; what `i1` sees and gives passes through registers.
+    Timing: see `nnhw.engines.state.StateConfig`. `i1.ready` is a register, and a beat of `i1` passes through one.
     """
 
     def __init__(self, config: StateConfig) -> None:
@@ -30,6 +30,8 @@ class StateMemory(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        # Whatever the memory holds after a reset is read and dropped, as each sequence begins with its start: so a
+        # step always takes the same cycles.
         chunks, words = self.config.chunks, self.config.memory.words
         level, following = Signal(range(words + 1), init=self.config.sequences * chunks), Signal(range(words + 1))
         room, some = Signal(init=1), Signal(init=1)
@@ -57,7 +59,7 @@ class StateMemory(wiring.Component):
         return m
 
     def _memory(self, m: Module, write: Value, read: Value, words: int) -> Value:
-        """Return the word that was read; the memory begins with a state of each sequence, whatever it is."""
+        """Add the memory; return the word that was read. The write address begins behind a state of each sequence."""
         fifo = self.config.memory
         places = [Signal(range(words), init=init) for init in (self.config.sequences * self.config.chunks, 0)]
         for place, advance in zip(places, (write, read), strict=True):
@@ -76,7 +78,7 @@ class StateMemory(wiring.Component):
         return reader.data
 
     def _start(self, beat: Value) -> Value:
-        """Return the beat of the start; one that is the same everywhere is a constant."""
+        """Return beat number `beat` of the start; a constant if all beats are the same."""
         bits = self.config.element.bits
         rows = encode(self.config.start, self.config.element).reshape(-1, self.config.lanes)
         beats = [sum(int(code) << (bits * lane) for lane, code in enumerate(row)) for row in rows]

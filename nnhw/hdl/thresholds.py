@@ -1,4 +1,4 @@
-"""Hardware of thresholds: comparators beside one another, or a binary search in memories."""
+"""Hardware of the requantizers that compare: comparators side by side, or a binary search in memories."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from nnhw.hdl.requantizer import RequantizerUnit
 
 
 class ThresholdUnit(RequantizerUnit):
-    """Comparators for `drain` sums a cycle; their thresholds come from a ROM that is walked in drain order.
+    """Hardware of `Thresholds`: comparators for `drain` sums; a ROM gives the thresholds of the channels in turn.
 
     Parameters
     ----------
     logic: thresholds are constants in logic; else in block RAM.
 
-    Timing: the codes are there in the cycle of the sums; the first sum comes one move after a reset at the earliest.
+    Timing: codes come in the cycle of their sums. The first sum must come one move after a reset or later.
     """
 
     def __init__(self, thresholds: Thresholds, raw: tuple[int, int], drain: int, logic: bool = True) -> None:
@@ -48,10 +48,12 @@ class ThresholdUnit(RequantizerUnit):
 
     @property
     def _any_descending(self) -> bool:
+        """Whether some channel descends: then words have a bit that says which do."""
         return bool(self.thresholds.descending.any())
 
     @property
     def _levels(self) -> int:
+        """Thresholds of a channel."""
         return int(self.thresholds.steps.shape[1])
 
     @property
@@ -62,10 +64,11 @@ class ThresholdUnit(RequantizerUnit):
 
     @property
     def _lane_bits(self) -> int:
+        """Bits of a word of the ROM for one lane."""
         return self._levels * self._compare_bits + self._any_descending
 
     def _words(self) -> list[int]:
-        """Return the ROM: word k holds the thresholds of the sums that leave in move k of a vector, see `_reached`."""
+        """Return the ROM: word k holds the thresholds of channels k * drain and on, as `_reached` needs them."""
         bits = self._compare_bits
         top = 1 << (bits - 1) if self.raw_shape.signed else 0
         lanes = pack_words((~self._steps ^ top) & ((1 << bits) - 1), bits)
@@ -79,7 +82,7 @@ class ThresholdUnit(RequantizerUnit):
         ]
 
     def _index(self, m: Module, lane: int, word: Value) -> Value:
-        """Return the index of one sum: how many thresholds it reaches, counted from the low or the high end."""
+        """Return the index of one sum: how many thresholds it reaches, or in a descending channel does not reach."""
         total = Signal(range(self._levels + 1), name=f"count_{lane}")
         reached = []
         for level in range(self._levels):
@@ -92,10 +95,14 @@ class ThresholdUnit(RequantizerUnit):
         return Mux(down, self._levels - total, total) if self._levels > 1 else total ^ down
 
     def _reached(self, raw: Value, word: Value) -> Value:
-        """Return whether a sum is at least the threshold whose complement is in a word: the carry of raw - threshold.
+        """Return whether a sum is at least a threshold: the carry out of raw + ~threshold + 1.
 
-        As the memory holds complements, no LUTs stand between it and the carry chain. Of signed numbers, the top bits
-        are inverted.
+        The ROM holds the complements of thresholds, so that no LUTs are needed between it and the carry chain. Of
+        signed numbers both top bits are inverted, which makes them unsigned numbers in the same order.
+
+        Parameters
+        ----------
+        word: complement of the threshold, with its top bit inverted once more if sums are signed.
         """
         bits = len(word)
         number = raw.as_signed() if self.raw_shape.signed else raw.as_unsigned()
@@ -107,13 +114,13 @@ class ThresholdUnit(RequantizerUnit):
 
 
 class ThresholdSearchUnit(RequantizerUnit):
-    """A binary search for `drain` sums a move: each level of the tree has its memory, and compares in its move.
+    """Hardware of `ThresholdSearch`: a pipeline with a memory and a comparison for each level of the search tree.
 
-    In a descending channel the steps lie in reverse order and the comparison is turned around, so that what is
-    counted is the index in either case.
+    In a descending channel the steps are in reverse order and the comparison is inverted, so that the count of steps
+    is the index in either case.
 
-    Timing: the deepest stage is a block RAM's output, or a register if `search.registered`, a comparison, and a block
-    RAM's address.
+    Timing: codes follow their sums by `search.latency` moves. The longest path is from a block RAM's output, or from a
+    register if `search.registered`, through a comparison to a block RAM's address.
     """
 
     def __init__(self, search: ThresholdSearch, raw: tuple[int, int], drain: int) -> None:
@@ -128,6 +135,7 @@ class ThresholdSearchUnit(RequantizerUnit):
         for level in range(self.search.levels):
             addresses = [Cat(index, position) for index in indices]
             moves = self.search.level_moves
+            # A constant is there at any time; what is read from memory waits for the sum beside it.
             words = [
                 word if isinstance(word, Const) else self.delay(m, f"step_{level}_{k}", word, moves - 1)
                 for k, word in enumerate(
@@ -137,6 +145,7 @@ class ThresholdSearchUnit(RequantizerUnit):
             position = self.delay(m, f"position_{level}", position, moves)
             raws = [self.delay(m, f"raw_{level}_{k}", raw, moves) for k, raw in enumerate(raws)]
             indices = [self.delay(m, f"index_{level}_{k}", index, moves) for k, index in enumerate(indices)]
+            # Each comparison gives the next lower bit of the index.
             indices = [
                 Cat(self._reached(word, raw), index) for word, raw, index in zip(words, raws, indices, strict=True)
             ]
@@ -152,13 +161,13 @@ class ThresholdSearchUnit(RequantizerUnit):
         return m
 
     def _reached(self, word: Value, raw: Value) -> Value:
-        """Return whether a sum lies on the upper side of a step."""
+        """Return whether the sum counts the step: at least as high, or below it if the comparison is inverted."""
         bits = self._compare_bits
         step = word[:bits].as_signed() if self.raw_shape.signed else word[:bits]
         return (raw >= step) ^ word[bits] if self._any_descending else raw >= step
 
     def _read(self, m: Module, name: str, rows: np.ndarray, bits: int, addresses: list[Value]) -> list[Value]:
-        """Add the memory of each lane for bit patterns [outputs, words of a channel]; return their words."""
+        """Add a memory for each lane, of bit patterns [outputs, words of a channel]; return the words [lanes]."""
         words = [rows[lane :: self.drain].ravel().tolist() for lane in range(self.drain)]
         return [
             self.memory(m, f"{name}_{lane}", own, bits, addresses[lane], len(own) <= self.search.logic_words)
@@ -167,6 +176,7 @@ class ThresholdSearchUnit(RequantizerUnit):
 
     @property
     def _any_descending(self) -> bool:
+        """Whether some channel descends: then words have a bit that says which do."""
         return bool(self.search.descending.any())
 
     @property
@@ -177,26 +187,28 @@ class ThresholdSearchUnit(RequantizerUnit):
 
     @property
     def _step_bits(self) -> int:
-        """Bits of a word: a step, and whether the comparison is turned around."""
+        """Bits of a word: a step, and, if some channel descends, whether the comparison is inverted."""
         return self._compare_bits + self._any_descending
 
     def _sorted(self) -> np.ndarray:
-        """Steps [outputs, 2**levels - 1] in the order of the index, those that are missing never reached."""
+        """Return steps [outputs, 2**levels - 1] in the order of the index, filled up with some that never count."""
         search, (low, high) = self.search, self.raw_range
         steps = np.clip(search.steps, low, high + 1)
         steps = np.where(search.descending[:, None], steps[:, ::-1], steps)
+        # No sum is above the highest one; and none is below the lowest one, where the comparison is inverted.
         never = np.where(search.descending, low, high + 1)[:, None]
         missing = (1 << search.levels) - 1 - steps.shape[1]
         return np.concatenate([steps, never.repeat(missing, axis=1)], axis=1)
 
     def _level_rows(self, level: int) -> np.ndarray:
-        """Return the words [outputs, 2**level] of one level: steps, and the turn of the comparison above them."""
+        """Return the words [outputs, 2**level] of one level: its steps, and above each whether to invert."""
+        # Level 0 has the middle step, level 1 those in the middle of either side, and so on.
         half = 1 << (self.search.levels - 1 - level)
         steps = self._sorted()[:, half - 1 :: 2 * half] & ((1 << self._compare_bits) - 1)
         return steps | (self.search.descending[:, None].astype(np.int64) << self._compare_bits)
 
     def _code_rows(self) -> np.ndarray:
-        """Return the codes [outputs, 2**levels] as bit patterns."""
+        """Return the codes [outputs, 2**levels] of all counts as bit patterns, filled up with zeros."""
         assert self.search.table is not None
         codes = encode(self.search.table, self.code)
         return np.pad(codes, ((0, 0), (0, (1 << self.search.levels) - codes.shape[1])))

@@ -1,4 +1,4 @@
-"""The top of a design: a board's pins, the clock that its PLL makes, the reset, and a device at the serial port."""
+"""The top of a design: a board's pins, its clock and reset, and the device behind its link."""
 
 from __future__ import annotations
 
@@ -24,11 +24,18 @@ from nnhw.hdl.pll import PllSettings, connect_clock
 from nnhw.links import BoardLink
 
 _SETTLE_S = 15e-6
+"""Shortest reset after the PLL has locked, in seconds; see `ClockGenerator`."""
 
 
 @dataclass(frozen=True)
 class TopDesign:
-    """What synthesis and place and route take: RTLIL of the module `top`, constraints of its pins and input clock."""
+    """The input of synthesis, and of place and route.
+
+    Parameters
+    ----------
+    rtlil: text of the module `top`.
+    constraints: text of the constraint file, in the family's format: pins, and the input clock.
+    """
 
     rtlil: str
     constraints: str
@@ -39,12 +46,12 @@ class StartReset(wiring.Component):
 
     Parameters
     ----------
-    cycles: of the clock, at least.
+    cycles: how many cycles of the clock it holds the reset, at least.
 
     Members
     -------
-    lock: In(1), not synchronous: the clock is good.
-    reset: Out(1), a register.
+    lock: In(1), asynchronous: the clock is stable.
+    reset: Out(1), a register, 1 from the start.
 
     Timing: the reset ends `cycles` to `2 * cycles` cycles after `lock`, and begins again 4 cycles after `lock` is lost.
     """
@@ -67,19 +74,19 @@ class StartReset(wiring.Component):
 
 
 class ClockGenerator(wiring.Component):
-    """PLL and reset, which drive the `sync` domain of the design that this is part of.
+    """The PLL and the start reset, for the `sync` domain of the design.
 
-    nextpnr derives the clock's constraint from the input clock's and the PLL's parameters.
+    nextpnr derives the constraint of this clock from that of the input clock and the PLL's parameters.
 
-    Timing: the reset ends 15 to 30 microseconds after the PLL has locked, of the fastest clock that a layout serves
-    (`Board.fastest_clock_hz`), and accordingly later with slower ones. Of the iCE40, block RAM reads as zeros in
-    the first 3 microseconds after configuration.
-    Source: Project IceStorm, issue 76; the margin of 5 is that of Amaranth's iCE40 platform (`create_missing_domain`).
+    Timing: the reset ends 15 to 30 microseconds after the PLL has locked, at the fastest clock that a layout serves
+    (`Board.fastest_clock_hz`); at slower clocks it takes as many cycles, so it ends later. The reason is that the block
+    RAM of the iCE40 reads as zeros in the first 3 microseconds after configuration.
+    Source: Project IceStorm, issue 76; the factor of 5 is that of Amaranth's iCE40 platform (`create_missing_domain`).
 
     Members
     -------
-    clock: Out(1), what the `sync` domain runs at.
-    reset: Out(1), of that domain.
+    clock: Out(1), the clock for the `sync` domain.
+    reset: Out(1), the reset for it, active high.
     """
 
     def __init__(self, board: Board, settings: PllSettings) -> None:
@@ -89,7 +96,7 @@ class ClockGenerator(wiring.Component):
 
     @property
     def _settle_cycles(self) -> int:
-        """Cycles of the reset; the same for all clocks that one layout serves."""
+        """Cycles of the reset, at least; the same for all clocks that one layout serves."""
         return math.ceil(_SETTLE_S * max(self.settings.output_hz, self.board.fastest_clock_hz))
 
     def elaborate(self, platform: Any) -> Module:
@@ -98,7 +105,7 @@ class ClockGenerator(wiring.Component):
         port = platform.request(self.board.input_clock.resource, dir="-")
         connect_clock(m, self.board, self.settings, port, clock, lock)
 
-        # The same clock without a reset, for the register that makes the reset.
+        # The same clock without a reset, for the registers that make the reset.
         m.domains.start = ClockDomain(reset_less=True, local=True)
         m.submodules.start = start = DomainRenamer("start")(StartReset(self._settle_cycles))
         m.d.comb += [
@@ -117,6 +124,7 @@ class Top(wiring.Component):
     ----------
     device: component with the ports of the board's link; and with `cs`, `clk`, `copi` and `cipo` if it reads the
         board's flash.
+    board: whose pins and oscillator to use.
     settings: of the PLL that makes the device's clock.
     """
 
@@ -143,7 +151,7 @@ class Top(wiring.Component):
         """Connect the device to the pins of the board's link."""
         link, device = self.board.host_link, cast(Any, self.device)
         name = link.resource_name
-        # All pins unbuffered: those of a flow control that nothing uses then stay out of the design.
+        # Requested without buffers: pins that the device does not use, such as flow control, stay out of the design.
         pins = platform.request(name, dir={pin.name: "-" for pin in platform.lookup(name).ios})
         for port in link.ports:
             m.submodules[port.name] = buffer = io.Buffer(port.direction, getattr(pins, port.name))
@@ -155,9 +163,9 @@ class Top(wiring.Component):
                 m.d.comb += buffer.oe.eq(getattr(device, port.enable))
 
     def _connect_flash(self, m: Module, platform: Any) -> None:
-        """Connect the device to the flash; what else its chip has is held inactive.
+        """Connect the device to the flash, and hold the other inputs of the flash chip inactive.
 
-        In some families its clock is a pin of the configuration logic, which user logic reaches through a cell.
+        In some families the flash's clock is a pin of the configuration logic, which user logic reaches through a cell.
         """
         assert self.board.flash is not None, "a device reads flash only on boards that have it"
         name = self.board.flash.resource
@@ -178,14 +186,16 @@ def make_top(make_device: Callable[[int], wiring.Component], board: Board, setti
 
     Parameters
     ----------
-    make_device: returns a new device with the ports of the board's link for a clock in hertz.
+    make_device: returns a new device for a clock in hertz, with the ports of the board's link.
+    settings: of the PLL.
 
     Raises
     ------
-    BoardError: amaranth-boards does not know the board.
+    BoardError: see `load_platform`.
     """
     platform = load_platform(board)
-    # What some boards put in front of this is about packing (which is not done here), and one of them fails.
+    # The base class's method in place of the board's own: what boards add is about packing, which is done elsewhere,
+    # and on one board it fails.
     platform.toolchain_prepare = partial(TemplatedPlatform.toolchain_prepare, platform)
     with words_at_once():
         plan = platform.prepare(Top(make_device(settings.output_hz), board, settings), name="top", emit_src=False)
@@ -197,7 +207,9 @@ def load_platform(board: Board) -> Platform:
 
     Raises
     ------
-    BoardError: the module, the class, or a resource in it does not exist, or the oscillator is another.
+    BoardError: its module, its class or a resource does not exist, its oscillator has another frequency, or a pin of
+        the board file is in use.
+    ProblemList: several pins are in use.
     """
     try:
         platform = _platform_class(board.platform)()
@@ -225,11 +237,13 @@ def load_platform(board: Board) -> Platform:
 
 
 def _platform_class(text: str) -> Any:
-    """Return the class that `module:Class` names: a board file may import and call nothing else.
+    """Return the class of a board of amaranth-boards that `module:Class` names.
+
+    A board file comes from anybody, so it may name nothing else: importing and calling it would run that.
 
     Raises
     ------
-    ImportError, AttributeError: there is none.
+    ImportError, AttributeError: there is no such class.
     """
     module, _, name = text.partition(":")
     package, _, rest = module.partition(".")
@@ -242,7 +256,12 @@ def _platform_class(text: str) -> Any:
 
 
 def _look_up(board: Board, platform: Platform, field: str, resource: str) -> Any:
-    """Return a resource of a platform, or raise BoardError."""
+    """Return a resource of a platform.
+
+    Raises
+    ------
+    BoardError: there is none of this name; the message names `field` of the board file.
+    """
     try:
         return platform.lookup(resource)
     except Exception as error:
@@ -250,16 +269,16 @@ def _look_up(board: Board, platform: Platform, field: str, resource: str) -> Any
 
 
 def _link_pins(board: Board, link: BoardLink) -> Resource:
-    """Return the link at the pins that the board file names."""
+    """Return a link as a resource at the pins that the board file gives."""
     attribute, standard = FAMILIES[board.family].pins.io_standard
     pins = [Subsignal(port.name, Pins(link.pins[port.name], dir=port.direction, assert_width=1)) for port in link.ports]
     return Resource(link.resource_name, 0, *pins, Attrs(**{attribute: link.io_standard or standard}))
 
 
 def _pin_problems(board: Board, platform: Platform, link: BoardLink) -> list[NnhwError]:
-    """Return which of the pins that the board file gives are not different, or not free for the link.
+    """Return an error for each pin of a link in the board file that is given twice or in use by something else.
 
-    A pin of another link is not free: what drives it is there, even if the design has nothing to do with it.
+    A pin of another link is in use: whatever is wired to it drives it, even if the design does not use that link.
     """
     taken = dict.fromkeys(_pins_of(platform, board.input_clock.resource), f"that of '{board.input_clock.resource}'")
     if board.flash is not None:
@@ -283,7 +302,8 @@ def _pin_problems(board: Board, platform: Platform, link: BoardLink) -> list[Nnh
 
 
 def _pins_of(platform: Platform, resource: str) -> list[str]:
-    """Return the pins of the package that a resource of a platform has."""
+    """Return the names of the package's pins that belong to a resource of a platform."""
+    # A resource has subsignals or not, and pins may be differential, with a positive one in `p`.
     found = platform.lookup(resource)
     parts = [io for one in found.ios for io in getattr(one, "ios", (one,))]
     names = [name for part in parts for name in getattr(part, "p", part).names]

@@ -10,7 +10,11 @@ from nnhw.engines.unpack import UnpackConfig
 
 
 class Unpacker(wiring.Component):
-    """A register into which bytes are shifted from the top; a beat begins at one of a few places near the bottom.
+    """A register into which bytes are shifted from the top; the beat that leaves begins at one of few places.
+
+    Members
+    -------
+    i: stream of bytes. o: stream of beats of `config.o_bits` bits.
 
     Timing: see `UnpackConfig`.
     """
@@ -27,10 +31,13 @@ class Unpacker(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self.config
+        # `base` is where the next beat begins, in steps; its bits end at the top. At `config.steps` there are none, and
+        # below `i_steps` a whole beat is there.
         word = Signal(config.steps * config.step, reset_less=True)
         base = Signal(range(config.steps + 1), init=config.steps)
         take, give = self.i.valid & self.i.ready, self.o.valid & self.o.ready
         last = self._last(m, give)
+        # No whole beat remains when this one has left, so a byte has room; of a frame's last beat the rest is dropped.
         leaves = (base + config.o_steps >= config.i_steps) | last
         following = Mux(give, Mux(last, config.steps, base + config.o_steps), base) - Mux(take, config.i_steps, 0)
         m.d.comb += [
@@ -48,7 +55,7 @@ class Unpacker(wiring.Component):
         return m
 
     def _last(self, m: Module, give: Value) -> Value:
-        """Return whether the beat is the last one of a frame, behind which something is dropped."""
+        """Return whether the next beat to leave is the last one of a frame, if bits behind it have to be dropped."""
         if not self.config.pads:
             return Const(0)
         beat = Signal(range(self.config.o_beats))

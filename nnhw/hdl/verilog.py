@@ -12,7 +12,7 @@ from amaranth.lib import wiring
 from nnhw.hdl.initial_words import words_at_once
 
 RunYosys = Callable[[list[str], Path], None]
-"""Run yosys commands in a folder."""
+"""Runs yosys commands, one a string, in a folder."""
 
 _COMMANDS = (
     "read_rtlil design.il",
@@ -33,12 +33,12 @@ def to_rtlil(component: wiring.Component, name: str = "top") -> str:
 
 
 def to_verilog(component: wiring.Component, run_yosys: RunYosys, name: str = "top") -> str:
-    """Return the Verilog text of a component, without source locations and without the name of the tool.
+    """Return the Verilog text of a component, without source locations and without the tool's name and version.
 
     Parameters
     ----------
-    run_yosys: of the toolchain; see `nnhw.flow.tools.toolchain`.
-    name: of the top module.
+    run_yosys: runs yosys; see `nnhw.flow.tools.toolchain`.
+    name: name of the top module.
 
     Source: Amaranth 0.5 `back.verilog`, which does the same with a yosys that it looks for itself.
     """

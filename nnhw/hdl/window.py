@@ -11,14 +11,14 @@ from nnhw.hdl.loops import LoopWalker
 from nnhw.hdl.memory import LargeRam, block_ram, lut_ram
 
 Access = tuple[Signal, Signal]
-"""When a memory is accessed, and where."""
+"""Access of a memory: its enable, and its address."""
 
 
 class SlidingWindow(wiring.Component):
-    """A circular line buffer with one writer and one reader; the reader takes and frees whole rows.
+    """A circular line buffer; the writer counts complete rows, and the reader waits for rows and frees them.
 
-    Timing: takes a word a cycle while there is room, gives a beat a cycle while the rows of the current row of
-    blocks are complete; a beat leaves one cycle after its address.
+    Timing: a word comes in each cycle while there is room; a beat leaves each cycle while the rows that the current row
+    of blocks needs are complete, one cycle after its address. See `nnhw.engines.window.WindowConfig`.
     """
 
     def __init__(self, config: WindowConfig) -> None:
@@ -35,9 +35,9 @@ class SlidingWindow(wiring.Component):
         m = Module()
         config = self.config
         m.submodules.walker = walker = LoopWalker(config.nest())
-        # Words beyond those that the buffer holds, and rows that are complete beyond those that the reader needs. A
-        # single register bit says who may go on: the writer while the one is below zero, the reader while the other is
-        # not.
+        # `excess`: words in the buffer less those that it can hold. `surplus`: complete rows less those that the reader
+        # needs. So the sign bit of each, a register, says who may go on: the writer while the excess is negative, the
+        # reader while the surplus is not.
         words, frees = 1 << config.address_bits, (config.rows_left, config.rows_step)
         most_freed = max(frees)
         excess = Signal(signed((words + most_freed * config.row_words).bit_length() + 1), init=-words)
@@ -51,6 +51,7 @@ class SlidingWindow(wiring.Component):
 
         m.d.comb += [enough.eq(~surplus[-1]), self.i.ready.eq(excess[-1] & free), write.eq(self.i.valid & self.i.ready)]
         move = ~self.o.valid | self.o.ready
+        # The one port of a large RAM belongs to the reader while it has rows, and to the writer while that pauses.
         pause = self._pause(m, walker.advance, move) if config.large else Const(0, 1)
         m.d.comb += [
             free.eq(pause | ~enough if config.large else 1),
@@ -65,7 +66,7 @@ class SlidingWindow(wiring.Component):
         m.d.sync += [completed_before.eq(completed), ended.eq(row_end), ended_frame.eq(walker.lasts[-1])]
         m.d.comb += freed_before.eq(Mux(ended, Mux(ended_frame, *(-rows * config.row_words for rows in frees)), 0))
         m.d.sync += [
-            # What is one more begins the carry chain.
+            # The lowest column adds a bit to itself: its carry is the one that is added, and costs no second adder.
             surplus.eq((Cat(completed_before, surplus) + Cat(completed_before, taken))[1:]),
             excess.eq((Cat(write, excess) + Cat(write, freed_before))[1:]),
         ]
@@ -73,7 +74,7 @@ class SlidingWindow(wiring.Component):
         return m
 
     def _count_words(self, m: Module, write: Signal, row_done: Signal) -> None:
-        """Count the words of the row that comes in."""
+        """Count the words of the row that comes in; drive `row_done` in the cycle of its last one."""
         word = Signal(range(self.config.row_words))
         last = self.config.row_words - 1
         m.d.comb += row_done.eq(write & (word == last))
@@ -81,7 +82,10 @@ class SlidingWindow(wiring.Component):
             m.d.sync += word.eq(Mux(word == last, 0, word + 1))
 
     def _pause(self, m: Module, read: Signal, move: Value) -> Signal:
-        """Return whether the only port of a large RAM pauses: after so many words, and while nothing leaves."""
+        """Return a register: the reader leaves the port of a large RAM to the writer, after `config.reads` words.
+
+        It also does so while nothing leaves.
+        """
         pause, since, full = Signal(), Signal(range(self.config.reads)), Signal()
         m.d.comb += full.eq(read & (since == self.config.reads - 1))
         m.d.sync += pause.eq(full | ~move)
@@ -90,7 +94,7 @@ class SlidingWindow(wiring.Component):
         return pause
 
     def _memories(self, m: Module, write: Signal, walker: LoopWalker, read: Signal) -> None:
-        """One memory for each row lane: lane k lags k kernel rows, so that one address reads a column."""
+        """Add a memory for each row lane; lane k is written k kernel rows lower: one address reads a column of taps."""
         config, columns = self.config, []
         for lane in range(config.row_lanes):
             address = Signal(
@@ -105,7 +109,7 @@ class SlidingWindow(wiring.Component):
         m.d.comb += self.o.payload.eq(Cat(*columns))
 
     def _plain_ram(self, m: Module, name: str, write: Access, read: Access) -> Signal:
-        """Add a memory with a port to write and one to read; return what is read."""
+        """Add a memory with a write port and a read port; return the word that is read."""
         make = lut_ram if self.config.in_luts else block_ram
         memory = make(1 << self.config.address_bits, self.config.channel_lanes * self.config.bits)
         m.submodules[name] = memory
@@ -120,7 +124,7 @@ class SlidingWindow(wiring.Component):
         return reader.data
 
     def _large_ram(self, m: Module, name: str, write: Access, read: Access) -> Signal:
-        """Add a memory with one port; return what is read."""
+        """Add a memory with one port; return the word that is read."""
         memory = LargeRam(1 << self.config.address_bits, self.config.channel_lanes * self.config.bits)
         m.submodules[name] = memory
         m.d.comb += [

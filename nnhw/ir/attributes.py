@@ -1,4 +1,4 @@
-"""Attributes of operators: names, kinds and defaults, as the text form, the builder and the docs need them."""
+"""Attributes of operators: their names, kinds and defaults, for the text form, the builder and the docs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KINDS: dict[str, str] = {
     "tuple[int, ...]": "whole numbers (A ..)",
     "Graph": "a graph (graph NAME NODE.. (outputs NAME..))",
 }
-"""Annotation of an operator's field --> what it takes."""
+"""Kinds of attributes: the annotation of an operator's field, and in words which values it takes."""
 
 
 def fields_of(op: type[Op]) -> dict[str, Field[Any]]:
@@ -31,21 +31,21 @@ def is_needed(field: Field[Any]) -> bool:
 
 
 def takes(field: Field[Any]) -> str:
-    """Return in words what an attribute takes."""
+    """Return in words which values an attribute takes."""
     return KINDS[kind_of(field)]
 
 
 def kind_of(field: Field[Any]) -> str:
-    """Return an attribute's kind, one of `KINDS`: its annotation, which may be a class where an operator is the user's.
+    """Return an attribute's kind, a key of `KINDS`: its annotation, which is a class in operators of a user's module.
 
-    Any annotation that is none of them is one of tuples, as operators have no other attributes.
+    Any other annotation is an alias of a tuple of whole numbers, as operators have no further kinds of attributes.
     """
     annotation = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", "")
     return annotation if annotation in KINDS else "tuple[int, ...]"
 
 
 def fits(field: Field[Any], value: object) -> bool:
-    """Return whether a value is of an attribute's kind, exactly: 1 is no float, and true no whole number."""
+    """Return whether a value is exactly of an attribute's kind: 1 is no float, and True no whole number."""
     kind = kind_of(field)
     if kind in ("Pair", "tuple[int, ...]"):
         return isinstance(value, tuple) and all(map(_is_integer, value)) and (kind != "Pair" or len(value) == 2)
@@ -55,10 +55,11 @@ def fits(field: Field[Any], value: object) -> bool:
 
 
 def signature(op: type[Op]) -> str:
-    """Return how an operator is written, such as (clamp :low VALUE :high VALUE); brackets around what has a default."""
+    """Return an operator's text form, such as (clamp :low VALUE :high VALUE); attributes with a default in brackets."""
     written = [f":{name} VALUE" if is_needed(field) else f"[:{name} VALUE]" for name, field in fields_of(op).items()]
     return f"({' '.join([op.name, *written])})"
 
 
 def _is_integer(value: object) -> bool:
+    # type() instead of isinstance(), for which True is an int.
     return type(value) is int and -(1 << 63) <= value < 1 << 63

@@ -30,14 +30,14 @@ _OWN = {str(Path(__file__).with_name(name)) for name in ("builder.py", "values.p
 
 
 class Builder:
-    """Makes a graph value by value; types and shapes follow from the operators' rules and are there at once.
+    """Makes a graph value by value. Each value has its type and shape at once, by its operator's rule.
 
-    Every call is checked when it is made: its error names the operator, the value, and the user's line.
+    Every call is checked when it is made: an error names the operator, the value, and the user's line.
 
     Parameters
     ----------
-    name: of the graph.
-    locations: note for each value the line that made it.
+    name: name of the graph.
+    locations: whether each value records the line of the user's program that made it.
     """
 
     def __init__(self, name: str, locations: bool = True) -> None:
@@ -53,11 +53,13 @@ class Builder:
         bipolar: bool = False,
         is_sequence: bool = False,
     ) -> Value:
-        """Return an input: float64, or integers low..high, or bipolar.
+        """Return an input: of integers low..high, of bipolar values (-1 and 1), or else of float64.
 
         Parameters
         ----------
-        shape: without the batch, and of one step of a sequence.
+        shape: without the batch; of a sequence, the shape of one step.
+        low, high: both or neither.
+        is_sequence: whether it is a sequence of steps of that shape.
         """
         if bipolar:
             dtype: IntType | FloatType = BIPOLAR
@@ -73,11 +75,13 @@ class Builder:
         )
 
     def constant(self, values: ArrayLike, dtype: IntType | None = None, name: str = "") -> Value:
-        """Return a constant of whole numbers, floats or booleans, exactly as they are.
+        """Return a constant of whole numbers, floats or booleans, none of them rounded.
 
         Parameters
         ----------
-        dtype: of whole numbers; the least range that holds them without it.
+        values: the numbers; the constant has their shape, without a batch.
+        dtype: type of whole numbers or booleans; None: the smallest range that holds them.
+        name: its name; empty: `constant` with a number.
         """
         array = np.asarray(values)
         if array.dtype.kind not in "biuf" or not array.size:
@@ -101,9 +105,10 @@ class Builder:
 
         Parameters
         ----------
-        inputs: values of this builder, or numbers, which become constants.
-        name: of the result; the operator's, with a number where it is taken, without one.
-        attributes: the operator's; those with a default may be left out.
+        operator: its name, such as "conv2d".
+        inputs: its operands: values of this builder, or arrays of numbers, which become constants.
+        name: name of the result; empty: the operator's name, with a number if that is taken.
+        attributes: the operator's attributes; those with a default may be left out.
 
         Raises: IrError that names the operator and the line for operands or attributes that do not fit.
         """
@@ -119,10 +124,11 @@ class Builder:
             names = [self._operand(value, f"{free}.{_role(operator, at)}") for at, value in enumerate(inputs)]
             return Value(self, self._builder.add(free, op, names, location))
         except IrError as error:
+            # Type rules may have put the same place in front already.
             raise IrError(f"{where}: {str(error).removeprefix(f'{where}: ')}") from error
 
     def build(self, *outputs: Value) -> Graph:
-        """Return the graph of the outputs, verified; what they do not need is left out, inputs stay."""
+        """Return the verified graph of these outputs; all inputs stay, other unneeded values are left out."""
         return verify(self._builder.build([self._operand(value, "output") for value in outputs]))
 
     def type_of(self, name: str) -> TensorType:
@@ -137,7 +143,7 @@ class Builder:
         return self.constant(value, name=self._builder.unique(name)).name
 
     def _attributes(self, operator: str, given: dict[str, Any]) -> dict[str, Any]:
-        """Return attributes as the operator takes them: sequences as tuples, whole numbers as floats where exact."""
+        """Return the attributes in the operator's kinds: lists as tuples, and ints as floats where that is exact."""
         fields, made = fields_of(OPS[operator]), {}
         for name, value in given.items():
             field = fields.get(name)
@@ -166,7 +172,7 @@ class Builder:
         return name
 
     def _location(self, name: str) -> Location:
-        """Return the line of the user's program that made a value."""
+        """Return the line of the user's program that makes a value: the first caller outside of builder and values."""
         if not self._locations:
             return NOWHERE
         frame = sys._getframe(1)
@@ -176,7 +182,7 @@ class Builder:
 
 
 def _role(operator: str, position: int) -> str:
-    """Return the word for an operand, by which it is named if it is a constant."""
+    """Return the role of an operand, such as "weight"; a constant operand is named by it."""
     known = _ROLES.get(operator, ())
     return known[position] if position < len(known) else f"input{position}"
 

@@ -1,4 +1,4 @@
-"""What to do about operators that give NaN or infinity."""
+"""Advice, for error messages, on operators that give NaN or infinity."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ _OTHERWISE = "check its parameters for NaN, infinity and division by zero"
 
 
 def remedy_for_nan(op: Op) -> str:
-    """Return what to do about an operator that gives NaN or infinity."""
+    """Return, as part of a message, what a user can do about an operator that gives NaN or infinity."""
     return _REMEDIES.get(type(op), _OTHERWISE)

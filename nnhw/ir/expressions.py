@@ -9,9 +9,11 @@ from collections.abc import Iterable
 from nnhw.errors import IrError
 
 DEPTH_MAX = 100
-"""Levels of brackets that a text may have."""
+"""Most levels of nested brackets that are accepted."""
 _ATOM_LENGTH_MAX = 1000
-_EXCERPT_BEFORE, _EXCERPT = 60, 100  # characters of a source line that an error shows
+"""Most characters of a number or word."""
+_EXCERPT_BEFORE, _EXCERPT = 60, 100
+"""Characters of a source line that an error shows: in front of the place, and in all."""
 
 
 class Symbol(str):
@@ -28,8 +30,8 @@ class Form(tuple[Expression, ...]):
 
     Parameters
     ----------
-    place: where its '(' stands, in characters from the start of the text.
-    places: where each of its items begins.
+    place: position of its '(', in characters from the start of the text.
+    places: position of the first character of each item.
     """
 
     place: int
@@ -37,18 +39,18 @@ class Form(tuple[Expression, ...]):
 
     @classmethod
     def of(cls, items: Iterable[Expression], place: int, places: Iterable[int]) -> Form:
-        """Return a form of items that stand at their places."""
+        """Return a form of the given items, with their places and its own."""
         form = cls(items)
         form.place, form.places = place, tuple(places)
         return form
 
 
 class TextError(IrError):
-    """A text that is no graph.
+    """A text is not a valid graph.
 
     Parameters
     ----------
-    line, column: where, each counted from 1.
+    message: for the user, with the place. line, column: the place, each counted from 1.
     """
 
     def __init__(self, message: str, line: int, column: int) -> None:
@@ -57,22 +59,23 @@ class TextError(IrError):
 
 
 class Text:
-    """A text, and the file that it is from.
+    """A text and the name of its file, for errors.
 
     Parameters
     ----------
-    file: as errors name it; nothing for a text that is from none.
+    content: the text.
+    file: name of its file, as errors show it; empty if it is from no file.
     """
 
     def __init__(self, content: str, file: str = "") -> None:
         self.content, self.file = content, file
 
     def line(self, place: int) -> int:
-        """Return the line of a place, from 1."""
+        """Return the number of the line, from 1, that holds a place (a position in characters)."""
         return self.content.count("\n", 0, place) + 1
 
     def error(self, place: int, message: str) -> TextError:
-        """Return the error of what stands at a place, with the line and a mark below it."""
+        """Return an error whose message shows the line that holds a place, with a mark below the place."""
         start = self.content.rfind("\n", 0, place) + 1
         end = self.content.find("\n", place)
         source = self.content[start : len(self.content) if end < 0 else end]
@@ -93,7 +96,7 @@ _WORDS = {"true": True, "false": False, "inf": float("inf"), "-inf": float("-inf
 
 
 def show(expression: Expression) -> str:
-    """Return the text on one line. Words that could be read as something else are quoted."""
+    """Return an expression as text on one line. Strings that are no bare words, such as "true" or "1x", are quoted."""
     if isinstance(expression, tuple):
         return f"({' '.join(map(show, expression))})"
     if isinstance(expression, bool):
@@ -105,7 +108,7 @@ def show(expression: Expression) -> str:
 
 
 def parse(text: str | Text) -> Expression:
-    """Return the one expression in a text: the inverse of `show`, whatever the white space and comments (; to the end).
+    """Return the one expression in a text: the inverse of `show`. White space and comments (`; ..`) are skipped.
 
     Raises: TextError that names the place.
     """
@@ -119,11 +122,10 @@ def parse(text: str | Text) -> Expression:
 
 
 class _Reader:
-    """Puts the tokens of a text together.
+    """Builds an expression from the tokens of a text, with a stack instead of recursion.
 
-    Parameters
-    ----------
-    opened: places of the brackets that are open, the items that each has so far, and their places.
+    `opened` is the stack of open brackets, each with its place, its items so far, and their places. The bottom of it
+    stands for the text itself.
     """
 
     def __init__(self, source: Text) -> None:
@@ -189,6 +191,7 @@ def _atom(text: str) -> Expression | None:
     """Return the number or word that a token is; None if it is neither."""
     if _INTEGER.fullmatch(text):
         return int(text)
+    # Before symbols, which these words would be, too.
     if text in _WORDS:
         return _WORDS[text]
     if _FLOAT.fullmatch(text):

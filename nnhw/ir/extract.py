@@ -1,4 +1,4 @@
-"""A part of a graph as a graph of its own."""
+"""Extracting a part of a graph as a graph of its own."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from .verify import verify
 
 
 def extract(graph: Graph, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
-    """Return what `outputs` need, computed from `inputs`, or from the graph's own inputs if there are none.
+    """Return the part of a graph that computes `outputs` from `inputs`, as a verified graph.
 
     Parameters
     ----------
-    name: of the new graph.
-    inputs: values that the new graph is given; with none, its inputs are those of the old one that it needs.
+    name: name of the new graph.
+    inputs: names of the values that become its inputs; if empty, it has those inputs of the old graph that it needs.
+    outputs: names of the values that it gives.
     """
     builder = GraphBuilder(name)
     for given in inputs:

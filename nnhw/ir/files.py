@@ -1,4 +1,4 @@
-"""Graphs as files: the text, and the arrays beside it. The same graph gives the same bytes."""
+"""Graphs as files: a text, and an .npz file of its arrays beside it. The same graph gives the same bytes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from .ops import Constant
 from .text import dumps, loads
 
 TEXT_BYTES_MAX = 128 << 20
-"""Bytes of a text that is read."""
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the least time that a zip archive can state
+"""Most bytes of a graph's text that are accepted."""
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+"""The time of all archive entries: the earliest that a zip archive can state."""
 
 
 def save(graph: Graph, path: Path | str) -> tuple[Path, Path]:
@@ -33,9 +34,9 @@ def save(graph: Graph, path: Path | str) -> tuple[Path, Path]:
 
 
 def load(path: Path | str) -> Graph:
-    """Return the graph that `save` wrote, or that somebody wrote by hand, verified.
+    """Return the verified graph of a text file, written by `save` or by hand.
 
-    Arrays may be in the text, or in the .npz file beside it, or some here and some there.
+    Each array of a constant may be in the text or in the .npz file beside it.
 
     Raises: InputError for a missing or damaged file, IrError or ProblemList for a graph that breaks a rule.
     """
@@ -65,11 +66,12 @@ def load(path: Path | str) -> Graph:
             f"graph file {text_path}: node '{bare[0]}' has no array; give its numbers in the text, as in (data 1 2), "
             f"or in {arrays_path}: 'nnhw ir MODEL --out {text_path.name}' writes both files"
         )
-    return graph  # the reader has checked every rule of `verify`, where it can say the place
+    # The reader has checked every rule of `verify` already, where it could say the place.
+    return graph
 
 
 def graph_hash(graph: Graph) -> str:
-    """Return the SHA-256, in hex, of what the graph computes: not of its own name, nor of source locations."""
+    """Return the SHA-256, in hex, of a graph without its own name and its source locations."""
     nameless = dataclasses.replace(graph, name="")
     digest = hashlib.sha256(dumps(nameless, locations=False, version=False).encode())
     digest.update(pack_arrays(all_constants(graph)))
@@ -77,7 +79,8 @@ def graph_hash(graph: Graph) -> str:
 
 
 def pack_arrays(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """Return named arrays as the bytes of an .npz archive: stored, not compressed, without times."""
+    """Return named arrays as the bytes of an .npz archive: not compressed, and without times."""
+    # Not compressed, as what zlib makes of the same array may differ from version to version.
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, array in sorted(arrays.items()):
@@ -98,5 +101,5 @@ def _narrowed(array: np.ndarray) -> np.ndarray:
 
 
 def widen_integers(array: np.ndarray) -> np.ndarray:
-    """Return an array as it was before it was stored: integers as int64."""
+    """Return an array in the dtype that it had before `pack_arrays`: integers as int64, others as they are."""
     return array.astype(np.int64) if array.dtype.kind == "i" else array

@@ -1,9 +1,9 @@
-"""The dataflow graph: nodes in static single assignment, in topological order, immutable."""
+"""The dataflow graph: immutable, its nodes in topological order, each of which defines one value."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -17,13 +17,13 @@ from .types import TensorType
 
 @dataclass(frozen=True)
 class Location:
-    """Where in the user's model a node comes from.
+    """The place in the user's model that a node comes from.
 
     Parameters
     ----------
     module: path of the module, such as 'features.3'; empty for the model itself.
     file: name of the source file without folders; empty if not known.
-    line: line in it; 0 if not known.
+    line: number of the line in it; 0 if not known.
     """
 
     module: str = ""
@@ -41,13 +41,15 @@ NOWHERE = Location()
 
 @dataclass(frozen=True)
 class Node:
-    """One value of a graph.
+    """One value of a graph, and the operator that computes it.
 
     Parameters
     ----------
-    name: unique in its graph.
+    name: its name, unique in the graph.
+    op: the operator with its attributes.
     inputs: names of the operands.
-    type: what `op.infer` says; stated for inputs and constants.
+    type: type of the value: the result of `op.infer`, but given for inputs and constants.
+    location: the place in the user's model that it comes from.
     """
 
     name: str
@@ -62,12 +64,13 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """An immutable dataflow graph. Two graphs are equal if all names, types, places and constants are.
+    """An immutable dataflow graph. Two graphs are equal if all names, types, locations and constants are equal.
 
     Parameters
     ----------
-    nodes: each behind all of its inputs.
-    outputs: names of the results.
+    name: name of the graph.
+    nodes: its values in topological order: each stands behind its operands.
+    outputs: names of the values that are its results.
     constants: array of each constant node, by the node's name: int64, float64 or bool; read-only.
     """
 
@@ -81,7 +84,7 @@ class Graph:
         object.__setattr__(self, "_by_name", {node.name: node for node in self.nodes})
 
     def node(self, name: str) -> Node:
-        """Return the node of that name. Raises: IrError if there is none."""
+        """Return the node with this name. Raises: IrError if there is none."""
         by_name: dict[str, Node] = self.__dict__["_by_name"]
         if name not in by_name:
             raise IrError(f"graph '{self.name}' has no node '{name}'")
@@ -89,7 +92,7 @@ class Graph:
 
     @property
     def loops(self) -> tuple[tuple[Node, Scan], ...]:
-        """The nodes that run a body for each step of a sequence, each with its op."""
+        """The `scan` nodes, which run a body for each step of a sequence, each with its op."""
         return tuple((node, node.op) for node in self.nodes if isinstance(node.op, Scan))
 
     def __contains__(self, name: str) -> bool:
@@ -97,16 +100,16 @@ class Graph:
 
     @property
     def inputs(self) -> tuple[Node, ...]:
-        """The nodes that the caller gives values for, in order."""
+        """The input nodes, in order; the caller gives their values."""
         return tuple(node for node in self.nodes if isinstance(node.op, Input))
 
     @property
     def output_nodes(self) -> tuple[Node, ...]:
-        """The nodes that `outputs` names."""
+        """The nodes of `outputs`, in that order."""
         return tuple(self.node(name) for name in self.outputs)
 
     def operands(self, node: Node) -> tuple[Operand, ...]:
-        """Return what the type rule of `node` sees."""
+        """Return the operands of `node` as its type rule needs them: types, and arrays of constants."""
         return tuple(Operand(self.node(name).type, self.constants.get(name)) for name in node.inputs)
 
     def data_inputs(self, node: Node) -> tuple[Node, ...]:
@@ -122,7 +125,7 @@ class Graph:
         return {name: tuple(readers.values()) for name, readers in found.items()}
 
     def pruned(self) -> Graph:
-        """Return the graph without nodes that no output needs. Inputs stay: they are the caller's contract."""
+        """Return the graph without the nodes that no output needs; inputs stay, as callers give values for them."""
         needed = set(self.outputs)
         for node in reversed(self.nodes):
             if node.name in needed:
@@ -132,12 +135,12 @@ class Graph:
         return self._with(kept, self.outputs, {k: v for k, v in self.constants.items() if k in names})
 
     def replace(self, name: str, nodes: Sequence[Node], constants: Mapping[str, np.ndarray] | None = None) -> Graph:
-        """Put `nodes` in the place of node `name`; whoever read it reads the last of them. Then prune.
+        """Return the pruned graph in which `nodes` replace node `name`, whose readers read the last of them.
 
         Parameters
         ----------
-        nodes: in topological order; their inputs are each other and nodes before `name`. The last may keep
-            the name. None at all is not possible.
+        nodes: one or more, in topological order; they read one another and nodes in front of `name`. The last one may
+            have the same name.
         constants: arrays of the constant nodes among them.
         """
         result = nodes[-1].name
@@ -160,12 +163,16 @@ class Graph:
             and all(_identical(array, other.constants[name]) for name, array in self.constants.items())
         )
 
+    # Without the arrays, which have no hash: graphs that are equal have the same names, nodes and outputs, too.
     def __hash__(self) -> int:
         return hash((self.name, self.nodes, self.outputs))
 
 
 class GraphBuilder:
-    """Makes a graph node by node, with types from the type rules and names made unique."""
+    """Makes a graph node by node; types are inferred, and names are made unique.
+
+    The `Builder` is for users; this one is for passes and frontends.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -183,18 +190,18 @@ class GraphBuilder:
         return added
 
     def add(self, name: str, op: Op, inputs: Sequence[str], location: Location = NOWHERE) -> str:
-        """Add a computed value; return its name.
+        """Add a node that computes `op` of the named operands; return its name.
 
         Raises
         ------
-        IrError with the node's place if the operands do not fit the op.
+        IrError with the node's location if the operands do not fit the op.
         """
         operands = [Operand(self.type_of(operand), self._constants.get(operand)) for operand in inputs]
         type = infer(Node(name, op, tuple(inputs), operands[0].type, location), operands)
         return self._append(Node(self.unique(name), op, tuple(inputs), type, location))
 
     def copy(self, nodes: Iterable[Node], graph: Graph) -> None:
-        """Add nodes of another graph as they are, with their constants; names must be free."""
+        """Add nodes of another graph unchanged, with their constants. Raises: IrError if a name is taken."""
         for node in nodes:
             if node.name in self._nodes:
                 raise IrError(f"graph '{self.name}' already has a node '{node.name}'")
@@ -203,25 +210,21 @@ class GraphBuilder:
             self._append(node)
 
     def type_of(self, name: str) -> TensorType:
-        """Return the type of a node. Raises: IrError if there is none of that name."""
+        """Return the type of a node. Raises: IrError if there is no node with this name."""
         if name not in self._nodes:
             raise IrError(f"graph '{self.name}' has no node '{name}'")
         return self._nodes[name].type
 
     def location_of(self, name: str) -> Location:
-        """Return where a node comes from."""
+        """Return the location of a node."""
         return self._nodes[name].location
 
     def unique(self, name: str) -> str:
-        """Return `name`, or `name` with the first free number behind it."""
-        candidate, number = name, 1
-        while candidate in self._nodes:
-            number += 1
-            candidate = f"{name}_{number}"
-        return candidate
+        """Return `name` if it is free, else the first free one of `name_2`, `name_3`, .."""
+        return free_name(name, self._nodes.__contains__)
 
     def build(self, outputs: Sequence[str]) -> Graph:
-        """Return the graph, without what the outputs do not need."""
+        """Return the pruned graph with these outputs. Raises: IrError if one of them does not exist."""
         for name in outputs:
             self.type_of(name)
         return Graph(self.name, tuple(self._nodes.values()), tuple(outputs), self._constants).pruned()
@@ -231,10 +234,19 @@ class GraphBuilder:
         return node.name
 
 
-def infer(node: Node, operands: Sequence[Operand]) -> TensorType:
-    """Return the type of a node by its op's rule, which of sequences is that of each step.
+def free_name(name: str, is_taken: Callable[[str], bool]) -> str:
+    """Return `name` if it is free, else the first free one of `name_2`, `name_3`, .."""
+    number, tried = 1, name
+    while is_taken(tried):
+        number += 1
+        tried = f"{name}_{number}"
+    return tried
 
-    Raises: IrError that names the node.
+
+def infer(node: Node, operands: Sequence[Operand]) -> TensorType:
+    """Return the type of a node by its op's type rule. An op that is not `along_steps` is applied to each step.
+
+    Raises: IrError that names the node if the operands do not fit.
     """
     try:
         node.op.check_operands(operands)
@@ -250,30 +262,30 @@ def infer(node: Node, operands: Sequence[Operand]) -> TensorType:
 
 
 def inner_name(loop: str, name: str) -> str:
-    """Return the name that a node of a loop's body has outside of it."""
+    """Return the name by which a node of a loop's body is known outside of the body."""
     return f"{loop}/{name}"
 
 
 def with_body(graph: Graph, loop: str, body: Graph) -> Graph:
-    """Return a graph of which a loop has another body, of the same inputs and outputs."""
+    """Return the graph in which a loop has another body with the same inputs and outputs."""
     nodes = [replace(node, op=Scan(body)) if node.name == loop else node for node in graph.nodes]
     return Graph(graph.name, tuple(nodes), graph.outputs, graph.constants)
 
 
 def all_constants(graph: Graph) -> dict[str, np.ndarray]:
-    """Return the arrays of a graph and of the bodies in it, these by their names outside."""
+    """Return the arrays of a graph and of the bodies of its loops, the latter by `inner_name`."""
     return {prefix + name: array for prefix, part in levels(graph) for name, array in part.constants.items()}
 
 
 def levels(graph: Graph) -> Iterator[tuple[str, Graph]]:
-    """Yield the graph, then the bodies in it, each with what stands in front of its names outside of it."""
+    """Yield the graph and all bodies of loops in it, each with the prefix that its names have outside."""
     yield "", graph
     for loop, scan in graph.loops:
         yield from ((inner_name(loop.name, prefix), body) for prefix, body in levels(scan.body))
 
 
 def named(graph: Graph, name: str) -> Node:
-    """Return the node of a name, in the graph or in the body of a loop. Raises: IrError if there is none."""
+    """Return the node with a name, which may be an `inner_name` of a loop's body. Raises: IrError if there is none."""
     for loop, scan in graph.loops:
         start = inner_name(loop.name, "")
         if name.startswith(start):
@@ -288,6 +300,7 @@ def _redirected(node: Node, names: Mapping[str, str]) -> Node:
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:
+    """Return a read-only array; passes make many graphs with the same constants, which share them then."""
     if not array.flags.writeable and array.flags.c_contiguous:
         return array
     copy = np.array(array, order="C")
@@ -296,4 +309,5 @@ def _frozen(array: np.ndarray) -> np.ndarray:
 
 
 def _identical(left: np.ndarray, right: np.ndarray) -> bool:
+    # Bytes, so that NaN equals NaN, and -0.0 is not 0.0.
     return left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes()

@@ -1,4 +1,4 @@
-"""The interpreter: runs a graph by the one meaning of each op."""
+"""The interpreter: evaluates a graph with NumPy by the definition (`evaluate`) of each op."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ Observer = Callable[[str, np.ndarray], None]
 Inputs = np.ndarray | Sequence[np.ndarray] | Mapping[str, np.ndarray]
 
 CHUNK = 250
+"""Images that `run_in_chunks` evaluates at a time."""
 _NOTHING: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
@@ -37,7 +38,7 @@ def run(
         or the only one. Integers of any width or floats; they become int64 or float64.
     observe: called with (name, array) of each value that is not a constant, in order, as it was computed. Values in
         the body of a loop come in front of the loop's, as sequences, by the name that `inner_name` gives them.
-    replace: by name, what whoever reads a value gets instead of what was computed.
+    replace: values by name that readers get instead of the computed ones.
 
     Returns
     -------
@@ -71,6 +72,7 @@ def _run(
             observe(node.name, values[node.name])
         values[node.name] = replace.get(node.name, values[node.name])
         for name in node.inputs:
+            # Free the array behind its last reader, so that memory holds a few values instead of all.
             if last_use[name] == index and name not in graph.outputs:
                 values.pop(name, None)
     return tuple(values[name] for name in graph.outputs)
@@ -82,12 +84,13 @@ def run_steps(
     observe: Callable[[int], Observer] | None = None,
     replace: Callable[[int], Mapping[str, np.ndarray]] | None = None,
 ) -> np.ndarray:
-    """Run the body of a loop for each step of its sequences, and return the results of all steps.
+    """Run the body of a loop for each step of its sequences; return the results, [N, steps, *shape].
 
     Parameters
     ----------
-    inputs: the sequences [N, steps, *shape], then what the states begin as; constants have no batch.
-    observe, replace: of each step, given its number; see `run`.
+    scan: the loop's op.
+    inputs: the sequences [N, steps, *shape], then the initial states, [N, *shape], or [*shape] if constant.
+    observe, replace: each gives, for the number of a step, the argument of `run` for that step.
     """
     names = [node.name for node in scan.body.inputs]
     count = len(names) - len(scan.states)
@@ -104,11 +107,12 @@ def run_steps(
 def _watched(
     node: Node, scan: Scan, inputs: Sequence[np.ndarray], observe: Observer | None, replace: Mapping[str, np.ndarray]
 ) -> np.ndarray:
-    """Run a loop whose body is observed, or gets other values; see `run`."""
+    """Run a loop, and observe or replace the values of its body as sequences; see `run`."""
     start = inner_name(node.name, "")
     seen: dict[str, list[np.ndarray]] = {}
     others = {name.removeprefix(start): array for name, array in replace.items() if name.startswith(start)}
 
+    # The values of all steps are collected, and reported as sequences once the loop is done.
     def watch(step: int) -> Observer:
         return lambda name, array: seen.setdefault(name, []).append(array)
 
@@ -123,12 +127,18 @@ def _watched(
 
 
 def run_in_chunks(graph: Graph, inputs: Inputs, size: int = CHUNK) -> tuple[np.ndarray, ...]:
-    """Do as `run`, `size` images or steps of sequences at a time, so that memory does not grow with the batch."""
+    """Run a graph on parts of a batch, so that memory does not grow with the batch; see `run`.
+
+    Parameters
+    ----------
+    size: images at a time; of sequences about so many steps of all together.
+    """
     given = _by_name(graph, inputs)
     count = min((len(array) for array in given.values()), default=0)
     size = max(1, size // max((given[node.name].shape[1] for node in graph.inputs if node.type.is_sequence), default=1))
     parts = [
         _explained(graph, {name: array[start : start + size] for name, array in given.items()}, start)
+        # Even an empty batch is run once, for the shapes and dtypes of its outputs.
         for start in range(0, max(count, 1), size)
     ]
     return tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
@@ -141,11 +151,11 @@ def _explained(
     observe: Observer | None = None,
     replace: Mapping[str, np.ndarray] = _NOTHING,
 ) -> tuple[np.ndarray, ...]:
-    """Run a graph; of NaN that a quantizer is given, say where it comes from.
+    """Run a graph; if a quantizer reads NaN, raise an error that names the node where the NaN comes from.
 
     Parameters
     ----------
-    first: number of the first image.
+    first: number of the first image in the whole batch, for the message.
     """
     try:
         return _run(graph, given, observe, replace)
@@ -161,7 +171,7 @@ def _explained(
 
 
 def _first_nan(graph: Graph, image: Mapping[str, np.ndarray]) -> Node:
-    """Return the first node that gives NaN for an image of which a quantizer is given NaN."""
+    """Return the first node that gives NaN for an image [1, ..] for which a quantizer reads NaN."""
     found: list[str] = []
 
     def observe(name: str, array: np.ndarray) -> None:
@@ -174,7 +184,7 @@ def _first_nan(graph: Graph, image: Mapping[str, np.ndarray]) -> Node:
 
 
 def _evaluate(graph: Graph, node: Node, values: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Compute one node; an op that knows nothing of sequences computes each step as an image of its own."""
+    """Compute one node. An op that is not `along_steps` computes each step of a sequence as if it were an image."""
     operands = [values[name] for name in node.inputs]
     by_step = node.type.is_sequence and not node.op.along_steps
     lead: tuple[int, ...] = (0, 1)
@@ -185,6 +195,7 @@ def _evaluate(graph: Graph, node: Node, values: Mapping[str, np.ndarray]) -> np.
     try:
         result = node.op.evaluate(*operands)
     except NoCode as error:
+        # Steps were folded into the batch: the image of a step is its row divided by the number of steps.
         raise NoCode(error.image // lead[1], error.place if isinstance(node.op, Scan) else str(node)) from error
     except IrError as error:
         raise IrError(f"{node}: {error}") from error
@@ -192,11 +203,12 @@ def _evaluate(graph: Graph, node: Node, values: Mapping[str, np.ndarray]) -> np.
 
 
 def folded(array: np.ndarray) -> np.ndarray:
-    """Return a sequence [N, steps, *shape] with its steps as images of a batch: [N * steps, *shape]."""
+    """Reshape a sequence [N, steps, *shape] so that its steps are the images of a batch: [N * steps, *shape]."""
     return array.reshape(-1, *array.shape[2:])
 
 
 def _by_name(graph: Graph, inputs: Inputs) -> dict[str, np.ndarray]:
+    """Return the checked arrays of all inputs by name; see `run`. Raises: InputError."""
     names = [node.name for node in graph.inputs]
     if isinstance(inputs, np.ndarray):
         inputs = (inputs,)

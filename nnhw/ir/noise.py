@@ -1,4 +1,7 @@
-"""How far the roundings of another evaluation of a graph, in any order of its sums, can move each of its values."""
+"""Rounding noise: bounds on how far rounding, in any order of sums, can move each value of a graph.
+
+It tells a true difference between two evaluations of a model from one that rounding explains.
+"""
 
 from __future__ import annotations
 
@@ -31,29 +34,31 @@ from .ops import (
 from .ops.base import along_shape
 from .ops.elementwise import Binary
 
-_OWN_ROUNDINGS = 8  # of one op: the operations of its formula, and what a library's function is off by
+_OWN_ROUNDINGS = 8
+"""Roundings of one op at most: the operations of its formula, and the error of a library function in it."""
 _MOVED = ("max_pool2d", "pad", "upsample", "concat", "flatten", "reshape", "permute", "slice")
+"""Ops that only move elements, so that bounds move in the same way."""
 
 Values = Mapping[str, np.ndarray]
 
 
 def rounding_noise(graph: Graph, values: Values, unit_roundoff: float) -> dict[str, np.ndarray]:
-    """Bound how far each float value can be from the exact one where every operation is rounded.
+    """Bound the distance of each float value from the exact one if every operation is rounded.
 
-    A running error analysis: sums of n terms are off by at most n roundings of the sum of magnitudes, whatever their
-    order; other ops carry the bounds of their operands on, and add their own roundings. Codes of quantizers are taken
-    as they are: a bound starts anew behind each of them.
+    A running error analysis: a sum of n terms is off by at most n roundings of the sum of magnitudes, whatever the
+    order of the terms; other ops pass the bounds of their operands on, and add their own roundings. The codes of
+    quantizers count as exact, so bounds start from 0 behind each quantizer.
 
     Parameters
     ----------
-    values: of all nodes but constants, for the same images; of sequences, the steps as images (`folded`). Bodies of
-        loops are graphs of their own for this.
-    unit_roundoff: of the precision: 2**-53 for float64, 2**-24 for float32.
+    values: arrays [N, *shape] of all nodes but constants, for the same images; of sequences, the steps are images
+        (`folded`). Bodies of loops are analysed separately, as graphs.
+    unit_roundoff: greatest relative error of one rounding: 2**-53 for float64, 2**-24 for float32.
 
     Returns
     -------
-    By the name of each float node: the greatest distance, of its shape; infinite where nothing is known. Likewise of
-    integers that are rescaled, which other evaluations hold as floats: 0 where none of their sums needs rounding.
+    For each float node, by name, the greatest distance, an array like its value; infinite where no bound is known. Also
+    for integers in front of a rescale, which other evaluations hold as floats: 0 where none of their sums is rounded.
 
     Source
     ------
@@ -76,11 +81,12 @@ class _Analysis:
         self.bounds: dict[str, np.ndarray] = {}
 
     def visit(self, node: Node) -> None:
-        """Bound one value; the magnitude of integers is that of the terms that were added."""
+        """Bound one value; of an integer, note its magnitude: the sum of the magnitudes of its terms."""
         if node.type.is_int:
             self._magnitudes[node.name] = self._magnitude(node)
             if isinstance(node.op, Rescale):
                 size = self._magnitudes[node.inputs[0]]
+                # A float holds all integers up to 1 / roundoff exactly, so smaller sums are never rounded.
                 self.bounds[node.inputs[0]] = np.where(size * self._roundoff <= 1, 0, np.floor(self._unit * size))
             return
         if isinstance(node.op, Constant):
@@ -89,11 +95,13 @@ class _Analysis:
             self.bounds[node.name] = np.zeros_like(self._values[node.name])
         else:
             bound = self._bound(node)
+            # NaN, such as infinity minus infinity, bounds nothing.
             self.bounds[node.name] = np.where(np.isnan(bound), np.inf, bound)
 
     def _magnitude(self, node: Node) -> np.ndarray:
         value = np.abs(self._values[node.name])
         if isinstance(node.op, Linear | Conv2d | MatrixProduct | SumPool2d) or node.op.name in _MOVED:
+            # The same op on magnitudes adds the magnitudes of all terms, so that nothing cancels.
             inputs = [self._magnitudes[name] for name in node.inputs]
             return node.op.evaluate(*inputs)
         if isinstance(node.op, WeightedSum):
@@ -107,14 +115,16 @@ class _Analysis:
             scaled: np.ndarray = self._unit * op.evaluate(self._magnitudes[node.inputs[0]], inputs[1])
             return scaled
         if isinstance(op, FixedSoftmax):
-            return np.zeros_like(self._values[node.name])  # of the codes in front of it
+            # It is a function of codes, which are exact.
+            return np.zeros_like(self._values[node.name])
         if isinstance(op, Scan):
             return np.full_like(self._values[node.name], np.inf)
         errors = [self.bounds[name] for name in node.inputs]
         if isinstance(op, LastStep):
             last: np.ndarray = errors[0].reshape(len(self._values[node.name]), -1, *node.type.shape)[:, -1]
             return last
-        if isinstance(op, ReverseSteps):  # how many images there are is not known here
+        if isinstance(op, ReverseSteps):
+            # Steps are folded into the batch, so their order is not known here: take the greatest bound for all.
             return np.full_like(errors[0], errors[0].max())
         if op.name in _MOVED:
             return op.evaluate(*errors)
@@ -126,6 +136,7 @@ class _Analysis:
         return _carried(op, inputs, errors) + self._unit * _size(op.evaluate(*inputs), *sized)
 
     def _along_axis(self, op: Softmax | LogSoftmax, x: np.ndarray, error: np.ndarray) -> np.ndarray:
+        # If each x is off by e at most, numerator and sum change by factors of at most exp(e): a share by exp(2 e).
         axis = op.axis + 1
         moved = 2 * error.max(axis=axis, keepdims=True) + self._unit * (1 + 2 * np.abs(x).max(axis=axis, keepdims=True))
         result = op.evaluate(x)
@@ -142,7 +153,7 @@ class _Analysis:
 
 
 def _longest_sum(graph: Graph) -> int:
-    """Return the most terms that one value of a graph is the sum of."""
+    """Return the number of terms of the longest sum in a graph."""
     lengths = [1]
     for node in graph.nodes:
         if isinstance(node.op, Linear | Conv2d):
@@ -155,7 +166,10 @@ def _longest_sum(graph: Graph) -> int:
 
 
 def _carried(op: Op, inputs: list[np.ndarray], errors: list[np.ndarray]) -> np.ndarray:
-    """Return how far a result moves when each operand does: at the corners, as ops are monotone on so short a way."""
+    """Return how far a result moves if each operand moves by up to its error.
+
+    Only the corners are evaluated: ops are monotone on so short a way.
+    """
     result = op.evaluate(*inputs)
     rank = max(array.ndim for array in inputs) - 1
     spread = [along_shape(error, rank) if error.ndim <= rank else error for error in errors]
@@ -168,7 +182,7 @@ def _carried(op: Op, inputs: list[np.ndarray], errors: list[np.ndarray]) -> np.n
 
 
 def _size(*arrays: np.ndarray) -> np.ndarray:
-    """Return the sum of the magnitudes of a result and of its operands."""
+    """Return the sum of the magnitudes of a result (the first array) and of its operands."""
     rank = arrays[0].ndim - 1
     total = np.abs(arrays[0])
     for array in arrays[1:]:
@@ -177,11 +191,17 @@ def _size(*arrays: np.ndarray) -> np.ndarray:
 
 
 def decided(node: Node, inputs: list[np.ndarray], error: np.ndarray, unit_roundoff: float) -> tuple[np.ndarray, ...]:
-    """Return the least and the greatest code that a quantizer can give where its operand is off by at most `error`."""
+    """Return the least and the greatest code that a quantizer or rescale can give if its operand is off by `error`.
+
+    Parameters
+    ----------
+    inputs: its operands. error: bound on the first one, see `rounding_noise`; both for the same images.
+    """
     if isinstance(node.op, Rescale):
         reach = error.astype(np.int64)
         ends = [node.op.evaluate(inputs[0] + side, *inputs[1:]) for side in (-reach, reach)]
-        unheld = np.floor(np.abs(ends) * unit_roundoff).astype(np.int64)  # 0 unless the float has too few bits
+        # What a float cannot hold of the result: 0 unless it has more bits than a float's significand.
+        unheld = np.floor(np.abs(ends) * unit_roundoff).astype(np.int64)
         return ends[0] - unheld[0], ends[1] + unheld[1]
     assert isinstance(node.op, Quantize)
     x, scale = inputs

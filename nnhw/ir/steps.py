@@ -1,4 +1,4 @@
-"""A graph of sequences as what happens in one step: an ordinary graph, whose states go in and come out."""
+"""One step of a graph of sequences, as an ordinary graph: states are inputs, and the next states are outputs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .verify import verify
 
 @dataclass(frozen=True)
 class State:
-    """What is kept from one step to the next.
+    """A value that is kept from one step to the next.
 
     Parameters
     ----------
-    given: the input of the graph that it is.
-    made: the node that it becomes.
-    start: what it is in front of the first step, int64 or float64 of its shape.
+    given: name of the graph's input that receives it.
+    made: name of the node that computes it for the next step.
+    start: its value in the first step, int64 or float64 of its shape.
     """
 
     given: str
@@ -36,9 +36,9 @@ class OneStep:
 
     Parameters
     ----------
-    graph: without sequences. Its inputs are those of the whole graph, of one step, then the states; its outputs are the
-        results behind this step, as if it were the last one, then the next states.
-    states: in the order of these inputs and outputs.
+    graph: a graph without sequences. Its inputs are one step of the whole graph's inputs, then the states. Its outputs
+        are the results as if this step were the last one, then the next states.
+    states: the states in the order of these inputs and outputs.
     whole: the graph of sequences.
     """
 
@@ -47,7 +47,7 @@ class OneStep:
     whole: Graph
 
     def without_unread(self) -> OneStep:
-        """Return the step without the states on which no result of any step depends."""
+        """Return the step without the states that no result of any step depends on."""
         results = self.graph.outputs[: len(self.graph.outputs) - len(self.states)]
         kept: tuple[State, ...] = ()
         while True:
@@ -63,16 +63,18 @@ class OneStep:
         return replace(self, graph=replace(graph, nodes=nodes), states=kept)
 
     def run(self, steps: np.ndarray) -> np.ndarray:
-        """Run sequences [N, steps, *shape] from their start; return the first result behind each step."""
+        """Run sequences [N, steps, *shape] from the start; return the first output of every step, [N, steps, ..]."""
         values = self.values(list(steps))
         return values[self.graph.outputs[0]].reshape(*steps.shape[:2], *self.graph.output_nodes[0].type.shape)
 
     def values(self, sequences: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        """Return every value of the graph in each step, [steps of all sequences, *shape], sequence by sequence.
+        """Return all values of the graph in every step, by name: [steps of all sequences, *shape].
+
+        The rows of the first sequence come first, then those of the next one.
 
         Parameters
         ----------
-        sequences: [steps, *shape] each.
+        sequences: inputs, [steps, *shape] each; they may have different numbers of steps.
         """
         from .interpreter import run
 
@@ -81,6 +83,7 @@ class OneStep:
         states = [np.broadcast_to(state.start, (len(sequences), *state.start.shape)) for state in self.states]
         running = list(range(len(sequences)))
         for step in range(max(map(len, sequences))):
+            # Sequences that have ended leave the batch, and their states with them.
             kept = [place for place, index in enumerate(running) if len(sequences[index]) > step]
             running = [running[place] for place in kept]
             states = [state[kept] for state in states]
@@ -95,12 +98,12 @@ class OneStep:
 
 
 class StepRunner:
-    """Runs one step after the other, and keeps the states in between, as a device does.
+    """Runs single steps and keeps the states in between, as a device does.
 
     Parameters
     ----------
-    step: of a graph with one result.
-    turns: sequences of which one step each comes in turn.
+    step: one step of a graph with one result.
+    turns: number of sequences that are interleaved: each gives one step in turn.
     """
 
     def __init__(self, step: OneStep, turns: int = 1) -> None:
@@ -111,11 +114,18 @@ class StepRunner:
         return [np.array(state.start)[None] for state in self._step.states]
 
     def __call__(self, codes: np.ndarray, begins: np.ndarray) -> np.ndarray:
-        """Return the results int64 [N, *shape] of steps [N, *shape]; bool [N] says which begin a sequence."""
+        """Return the results, int64 [N, *shape], of N steps in the order in which they come.
+
+        Parameters
+        ----------
+        codes: the inputs of the steps, [N, *shape].
+        begins: bool [N], whether a step is the first one of its sequence, which resets its states.
+        """
         from .interpreter import run
 
         results = []
         for codes_of_step, first in zip(codes, begins, strict=True):
+            # A queue: with T interleaved sequences, the next step of this one comes after T - 1 others.
             given = self._states.pop(0)
             result, *made = run(self._step.graph, [codes_of_step[None], *(self._starts() if first else given)])
             self._states.append(made)
@@ -124,13 +134,13 @@ class StepRunner:
 
 
 def one_step(graph: Graph) -> OneStep:
-    """Return what a graph does in one step: bodies of loops in line, and states as inputs and outputs.
+    """Return one step of a graph: its loops are replaced by their bodies, whose states become inputs and outputs.
 
-    Nodes of bodies get the names that they have outside (`inner_name`). A graph without sequences stays as it is.
+    Nodes of bodies get their outside names (`inner_name`). A graph without sequences stays as it is.
 
     Raises
     ------
-    IrError: it reverses a sequence, for which all of it must be there; or a state begins as a computed value.
+    IrError: the graph reverses a sequence, which needs all of its steps; or the initial state of a loop is computed.
     """
     unroller = _Unroller(graph)
     for node in graph.nodes:
@@ -147,10 +157,11 @@ class _Unroller:
         self.states: list[State] = []
 
     def add(self, node: Node) -> None:
-        """Take one node of the graph of sequences."""
+        """Add one node of the graph of sequences, as what it does in one step."""
         if isinstance(node.op, Scan):
             self._in_line(node, node.op)
         elif isinstance(node.op, LastStep):
+            # As if this step were the last one.
             self.names[node.name] = self._name(node.inputs[0])
         elif isinstance(node.op, ReverseSteps):
             raise IrError(
@@ -179,7 +190,8 @@ class _Unroller:
             self.constants[name] = graph.constants[node.name]
 
     def _in_line(self, loop: Node, scan: Scan) -> None:
-        """Take the body of a loop."""
+        """Add the body of a loop in the place of the loop."""
+        # Inside of the body, names are the body's own; the sequences that it reads are the loop's operands.
         outer = dict(self.names)
         names = {node.name: inner_name(loop.name, node.name) for node in scan.body.nodes}
         steps = len(scan.body.inputs) - len(scan.states)

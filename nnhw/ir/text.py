@@ -6,7 +6,7 @@
       ...
       (outputs "9"))
 
-The arrays of constant nodes are part of it on demand; else they are saved beside it, see `files`.
+The arrays of constants are saved beside the text (see `files`), or written into it on demand.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from .text_forms import SEQUENCE
 from .text_reader import VERSION, GraphReader
 from .types import FloatType, IntType
 
-_WIDTH = 116  # of the lines of data, without their indent
+_WIDTH = 116
+"""Characters of a line of data, without its indent."""
 
 
 def dumps(graph: Graph, *, locations: bool = True, data: bool = False, version: bool = True) -> str:
@@ -33,24 +34,24 @@ def dumps(graph: Graph, *, locations: bool = True, data: bool = False, version: 
 
     Parameters
     ----------
-    locations: say where nodes come from.
-    data: write the arrays of constants into the text, exactly.
-    version: say which version of the form it is.
+    locations: write the source location of each node.
+    data: write the arrays of constants into the text; they are read back exactly.
+    version: write the version of the text form.
     """
     stated = (Symbol("version"), VERSION) if version else None
     return "\n".join(_graph_lines(graph, stated, locations, data)) + "\n"
 
 
 def loads(text: str, constants: Mapping[str, np.ndarray] | None = None, file: str = "") -> Graph:
-    """Return the graph of a text and of arrays that are not in it: the inverse of `dumps`.
+    """Return the graph of a text: the inverse of `dumps`.
 
-    Every rule of `verify` is checked where it can be told by its place; types that the text leaves out are inferred. A
-    constant may lack its array, for which `verify` asks, as long as the types of those that read it are stated.
+    Every rule of `verify` is checked, with an error that shows the place; types that the text leaves out are inferred.
+    A constant may lack its array if the types of its readers are stated; `verify` reports it later.
 
     Parameters
     ----------
-    constants: arrays by the names of their nodes, in bodies of loops by the names that these have outside.
-    file: that the text is from, for errors.
+    constants: the arrays that are not in the text, by node name; in bodies of loops by `inner_name`.
+    file: name of the text's file, for errors.
 
     Raises: IrError that names line and column for text that is not a graph; ProblemList for several of its nodes.
     """
@@ -59,12 +60,18 @@ def loads(text: str, constants: Mapping[str, np.ndarray] | None = None, file: st
 
 
 def _graph_lines(graph: Graph, stated: Expression | None, locations: bool, data: bool) -> list[str]:
-    """Return the lines of a graph, or of the body of a loop in it, which does not state the version."""
+    """Return the lines of a graph, or of the body of a loop.
+
+    Parameters
+    ----------
+    stated: the expression that states the version; None for a body.
+    """
     lines = [f"(graph {show(graph.name)}" + (f" {show(stated)}" if stated else "")]
     for node in graph.nodes:
         lines += (f"  {line}" for line in _node_lines(node, locations, data))
         if data and node.name in graph.constants:
             written = list(_data_lines(graph.constants[node.name]))
+            # The data goes inside of the node's brackets: take the closing one off, and put it behind.
             lines[-1] = f"{lines[-1][:-1]}"
             lines += [f"    {line}" for line in written]
             lines[-1] += ")"
@@ -90,7 +97,7 @@ def _op_form(op: Op) -> Expression:
 
 
 def _typed(node: Node, locations: bool) -> tuple[Expression, ...]:
-    """Return what stands behind the operator of a node."""
+    """Return the items behind the operator of a node: inputs, type, shape, and location."""
     shape: tuple[Expression, ...] = node.type.shape
     if node.type.is_sequence:
         shape = (SEQUENCE, *shape)
@@ -107,13 +114,13 @@ def _dtype_form(dtype: IntType | FloatType) -> Expression:
 
 
 def _data_lines(array: np.ndarray) -> Iterator[str]:
-    """Yield an array's numbers in C order as lines."""
+    """Yield lines with an array's numbers in C order."""
     numbers = " ".join(_number(value) for value in array.ravel().tolist())
     yield from textwrap.wrap(f"(data {numbers})", _WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def _number(value: float | bool) -> str:
-    """Return a number as it is read back: NaN other than the usual one by the 16 hexadecimal digits of its bits."""
+    """Return a number as text that is read back exactly; an unusual NaN as the 16 hexadecimal digits of its bits."""
     if isinstance(value, float) and math.isnan(value):
         bits = np.float64(value).view(np.uint64).item()
         return "nan" if bits == np.float64("nan").view(np.uint64).item() else f"nan:{bits:016x}"

@@ -1,4 +1,4 @@
-"""The parts of which a graph's text consists: names, types, numbers and places, each with its errors."""
+"""Readers of the parts of a graph's text: names, types, numbers and locations, each with its errors."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .types import BIPOLAR, FLOAT, FloatType, IntType, TensorType
 from .verify import ELEMENTS_MAX, is_too_large
 
 NODE = "a node looks like (NAME (OPERATOR :ATTRIBUTE VALUE ..) (INPUT ..) TYPE SHAPE)"
-"""What a node looks like."""
+"""The form of a node, for error messages."""
 SEQUENCE = "steps"
-"""The first word of a sequence's shape."""
+"""The word in front of the sizes in a sequence's shape."""
 _TYPE = "a type is (float64), (bipolar) or (int LOW HIGH)"
 _NUMBERS: dict[DTypeLike, tuple[type, str]] = {
     np.float64: (float, "numbers with a point"),
@@ -28,7 +28,7 @@ _ODD_NAN = re.compile(r"nan:([0-9a-f]{16})")
 
 
 class FormReader:
-    """Reads parts of one text."""
+    """Reads parts of one text; its methods raise TextError with the place of what they cannot read."""
 
     def __init__(self, source: Text) -> None:
         self.source = source
@@ -81,7 +81,7 @@ class FormReader:
         return value
 
     def location(self, form: Form) -> Location:
-        """Return the place that a form states. Raises: TextError."""
+        """Return the source location that a form states. Raises: TextError."""
         match tuple(form):
             case ("at", str(module), str(file), line) if type(line) is int and line >= 0:
                 return Location(str(module), str(file), line)
@@ -102,7 +102,7 @@ class FormReader:
         return item
 
     def error(self, form: Expression, index: int | None, message: str) -> TextError:
-        """Return the error of a form's item, or of the form itself."""
+        """Return an error with the place of an item of a form, or of the form itself if `index` is None."""
         if not isinstance(form, Form):
             return self.source.error(0, message)
         inside = index is not None and index < len(form.places)
@@ -110,12 +110,12 @@ class FormReader:
 
 
 def keyword(item: Expression) -> str:
-    """Return the first word of a form; nothing of any other item."""
+    """Return the first word of a form; an empty text for any other item."""
     return str(item[0]) if isinstance(item, tuple) and item and isinstance(item[0], Symbol) else ""
 
 
 def shown(type: TensorType) -> str:
-    """Return a type as it is written."""
+    """Return the text of a type and its shape."""
     dtype = type.dtype
     words = (
         "(float64)"
@@ -128,7 +128,7 @@ def shown(type: TensorType) -> str:
 
 
 def short(item: Expression | None) -> str:
-    """Return an item as an error shows it."""
+    """Return the text of an item for an error, cut to 60 characters."""
     if item is None:
         return "nothing"
     shown = show(item)

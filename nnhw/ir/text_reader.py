@@ -1,4 +1,4 @@
-"""From the expression of a text to a graph: every node is checked where it stands."""
+"""Reading a graph from the expression of its text; every node is checked, with errors that show its place."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .types import BIT, FLOAT, FloatType, TensorType
 from .verify import ELEMENTS_MAX, array_problem, is_too_large
 
 VERSION = 1
-"""Of the text form."""
+"""Version of the text form."""
 _GRAPH = f"a graph looks like (graph NAME (version {VERSION}) NODE.. (outputs NAME..))"
 
 
 class _Skipped(Exception):
-    """A node that reads one with a problem: it has none of its own that could be told."""
+    """Raised for a node that reads a node with a problem: its own type is unknown, so it cannot be checked."""
 
 
 class GraphReader(FormReader):
@@ -34,7 +34,8 @@ class GraphReader(FormReader):
 
     Parameters
     ----------
-    arrays: of constants whose numbers are not in the text.
+    source: the text.
+    arrays: arrays of constants whose numbers are not in the text, by node name.
     """
 
     def __init__(self, source: Text, arrays: Mapping[str, np.ndarray]) -> None:
@@ -72,10 +73,11 @@ class GraphReader(FormReader):
             )
 
     def _read_nodes(self, form: Form, start: int) -> None:
-        """Read all nodes; of those with problems, all are told at once."""
+        """Read all nodes; all problems are reported at once."""
         nodes = [self.form_at(form, index, NODE) for index in range(start, len(form) - 1)]
         for node in nodes:
             if node and isinstance(node[0], str):
+                # All names first, so that a use before its definition is told from an unknown name.
                 self.places.setdefault(str(node[0]), node.place)
         problems: list[NnhwError] = []
         failed: set[str] = set()
@@ -117,7 +119,7 @@ class GraphReader(FormReader):
         return Node(name, op, inputs, type, location)
 
     def _clauses(self, form: Form, rest: Sequence[int]) -> dict[str, Form]:
-        """Return what stands behind a node's type, by its first word."""
+        """Return the clauses behind a node's type, such as (at ..), by their first word."""
         found: dict[str, Form] = {}
         for index in rest:
             word, item = keyword(form[index]), form[index]
@@ -156,7 +158,7 @@ class GraphReader(FormReader):
             raise self.error(form, 0, str(error)) from error
 
     def _attributes(self, form: Form, row: type[Op], node: str) -> dict[str, Any]:
-        """Return what an operator's form says, by attribute; the body of a loop is a graph with arrays of its own."""
+        """Return the values that an operator's form gives, by attribute; the body of a loop is read as a graph."""
         fields = fields_of(row)
         given: dict[str, Any] = {}
         for index in range(1, len(form), 2):
@@ -181,7 +183,7 @@ class GraphReader(FormReader):
         return given
 
     def _body(self, form: Form, node: str) -> Graph:
-        """Return the body of a loop, and take its arrays from those of the whole text."""
+        """Return the body of a loop; its arrays are removed from those of the whole text."""
         start = inner_name(node, "")
         taken = [name for name in self.places if name.startswith(start)]
         if taken:
@@ -214,7 +216,7 @@ class GraphReader(FormReader):
     def _resolved(
         self, form: Form, name: str, op: Op, inputs: tuple[str, ...], stated: TensorType | None, has_data: bool
     ) -> TensorType:
-        """Return a node's type: what it states, which must be what its operator says of its operands."""
+        """Return a node's type; a type that is stated must be the one that its operator's rule gives."""
         if isinstance(op, Input | Constant):
             if inputs:
                 raise self.error(form, 2, f"{op.name} '{name}' takes no inputs, got {', '.join(inputs)}; write ()")
@@ -226,6 +228,7 @@ class GraphReader(FormReader):
         if has_data:
             raise self.error(form, 1, f"{op.name} '{name}' computes its value; only a constant has (data ..)")
         operands = [Operand(self.nodes[used].type, self.arrays.get(used)) for used in inputs]
+        # The rule may need the numbers of a constant; without them, the stated type has to be believed.
         bare = [used for used in inputs if isinstance(self.nodes[used].op, Constant) and used not in self.arrays]
         if bare:
             if stated is None:
@@ -245,7 +248,8 @@ class GraphReader(FormReader):
             type = infer(node, operands)
         except IrError as error:
             raise self.error(form, 1, str(error)) from error
-        except Exception as error:  # operands that nobody meant may make a type rule fail in any way
+        except Exception as error:
+            # Type rules need not foresee all that a text can hold, so they may fail in any way.
             raise self.error(
                 form, 1, f"{node.op.name} '{node.name}' cannot take these operands and attributes ({error!r})"
             ) from error
@@ -256,7 +260,7 @@ class GraphReader(FormReader):
         return type
 
     def _keep(self, name: str, op: Op, type: TensorType, form: Form) -> None:
-        """Keep the numbers of a constant that the text has."""
+        """Store the numbers of a constant that the text holds."""
         if name in self.arrays:
             raise self.error(form, 0, f"constant '{name}' has its numbers twice: here, and in the .npz file beside it")
         values = form[1:]

@@ -16,7 +16,8 @@ class IntType:
 
     Parameters
     ----------
-    bipolar: only -1 and +1 occur, so that one bit is enough; 1 encodes +1.
+    low, high: least and greatest value.
+    bipolar: whether only -1 and +1 occur, so that one bit is enough; 1 encodes +1.
 
     Raises
     ------
@@ -40,15 +41,17 @@ class IntType:
 
     @property
     def bits(self) -> int:
-        """Width of the narrowest code: one bit for bipolar, else two's complement or unsigned; at least 1."""
+        """Width in bits: 1 if bipolar, else two's complement if negative numbers occur, else unsigned; at least 1."""
         if self.bipolar:
             return 1
         if self.signed:
+            # Two's complement of b bits reaches from -2**(b-1) to 2**(b-1) - 1, hence the - 1 on the negative side
+            # only.
             return max((-self.low - 1).bit_length(), max(self.high, 0).bit_length()) + 1
         return max(self.high.bit_length(), 1)
 
     def holds(self, values: np.ndarray) -> bool:
-        """Return whether every one of `values` (integers, any shape) belongs to the type."""
+        """Return whether all `values` (integers, any shape) belong to the type."""
         if values.size == 0:
             return True
         inside = int(values.min()) >= self.low and int(values.max()) <= self.high
@@ -79,9 +82,10 @@ class TensorType:
 
     Parameters
     ----------
-    shape: without the batch axis, which every value but a constant carries in front at run time.
-    is_sequence: there is such a tensor for each step of a sequence. How many steps there are comes with the input: at
-        run time they are an axis behind the batch's, of any size from 1 on.
+    shape: sizes without the batch axis, which all arrays but constants have in front at run time.
+    dtype: type of the elements.
+    is_sequence: whether there is such a tensor for each step of a sequence. The number of steps, 1 or more, comes with
+        the input: arrays have an axis of steps behind the batch axis at run time.
     """
 
     shape: tuple[int, ...]
@@ -99,10 +103,7 @@ class TensorType:
 
     @property
     def int_dtype(self) -> IntType:
-        """The element type, where it has to be an integer.
-
-        Raises: IrError for float64.
-        """
+        """The element type, which has to be integer. Raises: IrError for float64."""
         if not isinstance(self.dtype, IntType):
             raise IrError(f"an integer tensor is needed here, got {self}")
         return self.dtype
@@ -114,7 +115,7 @@ class TensorType:
 
     @property
     def step(self) -> TensorType:
-        """The type of one step of a sequence; of any other value its own."""
+        """The type of one step of a sequence; the type itself if it is none."""
         return replace(self, is_sequence=False)
 
     @property

@@ -1,4 +1,4 @@
-"""Values of a builder: one method per operator, of the operator's name. What each computes is in `nnhw.ir.ops`."""
+"""Values of a builder, with one method for each operator, named as it is. `nnhw.ir.ops` defines what each computes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Ints = Sequence[int]
 class Value:
     """A value of a graph that is being built.
 
-    Every method returns the value that the operator gives. Parameters such as weights are arrays, or constants of the
-    builder; `name` is the name of the result.
+    Every method adds an operator and returns its result as a value. Parameters such as weights are arrays, or constants
+    of the builder; `name` is the name of the result.
 
     Parameters
     ----------
-    name: in its graph.
+    builder: the builder that made it. name: its name in the graph.
     """
 
     def __init__(self, builder: Builder, name: str) -> None:
@@ -39,12 +39,12 @@ class Value:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Sizes without the batch."""
+        """Sizes without the batch axis."""
         return self.type.shape
 
     @property
     def dtype(self) -> IntType | FloatType:
-        """Range of integers, or float64."""
+        """Element type: a range of integers, or float64."""
         return self.type.dtype
 
     def __repr__(self) -> str:
@@ -102,11 +102,12 @@ class Value:
         bipolar: bool = False,
         name: str = "",
     ) -> Value:
-        """low + how many thresholds [channels, steps] of its channel x reaches; the other way where descending.
+        """low + the number of thresholds [channels, steps] of its channel that x reaches.
 
         Parameters
         ----------
-        descending: booleans [channels]; none of them without it.
+        descending: bool [channels]; where True, it is low + the number of thresholds that x does not reach. By default
+            no channel descends.
         """
         rows = thresholds.shape if isinstance(thresholds, Value) else np.shape(thresholds)
         falls = np.zeros(rows[:1], np.bool_) if descending is None else descending
@@ -121,7 +122,7 @@ class Value:
         bipolar: bool = False,
         name: str = "",
     ) -> Value:
-        """codes[channel, how many thresholds [channels, steps] x reaches]."""
+        """codes[channel, n], where n is the number of thresholds [channels, steps] of its channel that x reaches."""
         return self._apply("step_table", thresholds, codes, name=name, low=low, high=high, bipolar=bipolar)
 
     def rescale(
@@ -151,7 +152,7 @@ class Value:
     def matrix_product(
         self, right: Value, transpose_left: bool = False, transpose_right: bool = False, name: str = ""
     ) -> Value:
-        """The product of matrices [.., m, k] and [.., k, n], either of them given transposed."""
+        """The product of matrices [.., m, k] and [.., k, n], each of which may be given transposed."""
         keywords = {"transpose_left": transpose_left, "transpose_right": transpose_right}
         return self._apply("matrix_product", right, name=name, **keywords)
 
@@ -164,22 +165,22 @@ class Value:
         high: int = 255,
         name: str = "",
     ) -> Value:
-        """Shares of powers table[greatest - x] along an axis, in steps of 2**-bits; only of what `keep` keeps."""
+        """Softmax of codes along an axis by a table of powers, in steps of 2**-bits; of elements with keep = 1 only."""
         return self._apply("integer_softmax", table, keep, name=name, axis=axis, bits=bits, high=high)
 
     def integer_norm(
         self, epsilon: int, axis: int = 0, fraction_bits: int = 10, centered: bool = True, name: str = ""
     ) -> Value:
-        """Layer normalization along an axis, or RMS normalization, without weight and bias."""
+        """Layer normalization of codes along an axis, RMS normalization if not centered; without weight and bias."""
         keywords = {"axis": axis, "epsilon": epsilon, "fraction_bits": fraction_bits, "centered": centered}
         return self._apply("integer_norm", name=name, **keywords)
 
     def broadcast(self, values: Value | ArrayLike, name: str = "") -> Value:
-        """A constant as a value: the same for each image of this one."""
+        """A constant as a value, repeated for each image of this value's batch."""
         return self._apply("broadcast", values, name=name)
 
     def sum_pool2d(self, kernel: Ints, stride: Ints | None = None, name: str = "") -> Value:
-        """The sum of each window; the stride is the kernel without one."""
+        """The sum of each window; the default stride is the kernel."""
         return self._apply("sum_pool2d", name=name, kernel=kernel, stride=stride or kernel)
 
     # integers or floats
@@ -187,7 +188,7 @@ class Value:
     def max_pool2d(
         self, kernel: Ints, stride: Ints | None = None, before: Ints = _PAIR, after: Ints = _PAIR, name: str = ""
     ) -> Value:
-        """The greatest element of each window; the stride is the kernel without one."""
+        """The greatest element of each window; the default stride is the kernel."""
         return self._apply("max_pool2d", name=name, kernel=kernel, stride=stride or kernel, before=before, after=after)
 
     def pad(self, before: Ints, after: Ints, value: float = 0.0, name: str = "") -> Value:
@@ -195,19 +196,19 @@ class Value:
         return self._apply("pad", name=name, before=before, after=after, value=value)
 
     def upsample(self, factor: Ints, name: str = "") -> Value:
-        """Each element so many times in each direction."""
+        """Nearest-neighbour upsampling: each element is repeated `factor` times vertically and horizontally."""
         return self._apply("upsample", name=name, factor=factor)
 
     def concat(self, *others: Value, axis: int = 0, name: str = "") -> Value:
-        """This value and others, one behind the other along an axis (0 is the first behind the batch)."""
+        """This value and others, joined along an axis (0 is the first behind the batch)."""
         return self._apply("concat", *others, name=name, axis=axis)
 
     def flatten(self, name: str = "") -> Value:
-        """[elements]."""
+        """All elements as one axis [elements], in C order."""
         return self._apply("flatten", name=name)
 
     def reshape(self, shape: Ints, name: str = "") -> Value:
-        """Another shape of as many elements."""
+        """The same elements in C order in another shape."""
         return self._apply("reshape", name=name, shape=shape)
 
     def permute(self, axes: Ints, name: str = "") -> Value:
@@ -221,7 +222,12 @@ class Value:
     # sequences
 
     def scan(self, body: Graph, *others: Value | ArrayLike, name: str = "") -> Value:
-        """The body's results of each step: of this sequence and others, then of what the states begin as."""
+        """A loop over the steps of this sequence: the body's result of each step.
+
+        Parameters
+        ----------
+        others: further sequences, then the initial value of each state.
+        """
         return self._apply("scan", *others, name=name, body=body)
 
     def last_step(self, name: str = "") -> Value:
@@ -283,7 +289,7 @@ class Value:
         return self._apply("leaky_relu", name=name, slope=slope)
 
     def prelu(self, slope: ArrayLike, name: str = "") -> Value:
-        """x for x >= 0, else x * slope, of no axes or [channels]."""
+        """x for x >= 0, else x * slope; the slope is one number or one per channel, [channels]."""
         return self._apply("prelu", np.asarray(slope, np.float64), name=name)
 
     def elu(self, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0, name: str = "") -> Value:
@@ -291,7 +297,7 @@ class Value:
         return self._apply("elu", name=name, alpha=alpha, scale=scale, input_scale=input_scale)
 
     def gelu(self, tanh_form: bool = False, name: str = "") -> Value:
-        """x times the normal distribution's probability below x."""
+        """x * P(X <= x) for a standard normal X; `tanh_form` gives the approximation by tanh."""
         return self._apply("gelu", name=name, tanh_form=tanh_form)
 
     def softplus(self, beta: float = 1.0, threshold: float = 20.0, name: str = "") -> Value:
@@ -382,9 +388,10 @@ class Value:
         return self._apply("round", name=name)
 
     def trunc(self, name: str = "") -> Value:
-        """The whole number next to x towards 0."""
+        """The nearest whole number towards 0."""
         return self._apply("trunc", name=name)
 
 
 def _floats(other: Value | ArrayLike) -> Value | ArrayLike:
+    """Return numbers as float64, as whole numbers would become an integer constant; a value as it is."""
     return other if isinstance(other, Value) else np.asarray(other, np.float64)

@@ -14,15 +14,15 @@ from .ops import OPS, Constant, Input, Scan
 from .types import BIT, IntType, TensorType
 
 ELEMENTS_MAX = 1 << 28
-"""Elements of a value for one image: more than any model here has, and what memory holds."""
+"""Most elements of a value for one image: far more than a model needs, and few enough for a computer's memory."""
 
 
 def verify(graph: Graph) -> Graph:
     """Return the graph if it keeps all rules; so a pass can end in `return verify(...)`.
 
-    Rules: names are unique and not empty; every op is in `OPS`; operands are defined before they are used;
-    every type is what the op's rule says; each constant node has its array and the other way round, of the
-    right dtype, shape and range; there is an output, and every output exists. So it is in the body of a loop.
+    Rules: names are unique and not empty; every op is in `OPS`; operands are defined before they are used; every type
+    is the one that the op's rule gives; each constant node has an array of the right dtype, shape and range, and each
+    array a node; there is an output, and every output exists. The bodies of loops keep these rules, too.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def _type_rule(graph: Graph, node: Node, known: set[str]) -> str:
 
 
 def is_too_large(type: TensorType) -> bool:
-    """Return whether a value has more elements than any model here has."""
+    """Return whether a value has more elements than `ELEMENTS_MAX`."""
     return math.prod(type.shape) > ELEMENTS_MAX
 
 
@@ -95,7 +95,7 @@ def _constant_rule(graph: Graph, node: Node, known: set[str]) -> str:
 
 
 def array_problem(type: TensorType, array: np.ndarray) -> str:
-    """Return what keeps an array from being a constant of a type; nothing if it fits."""
+    """Return why an array cannot be a constant of a type, as part of a message; empty if it can."""
     if array.shape != type.shape:
         return f"needs an array of shape {list(type.shape)}, got {list(array.shape)}"
     dtype = type.dtype
@@ -111,6 +111,7 @@ def array_problem(type: TensorType, array: np.ndarray) -> str:
 def _body_rule(graph: Graph, node: Node, known: set[str]) -> str:
     if not isinstance(node.op, Scan):
         return ""
+    # Files and observers know values of a body by `inner_name`, which has to be unique among the graph's own names.
     taken = [other.name for other in graph.nodes if other.name.startswith(inner_name(node.name, ""))]
     if taken:
         return f"has a body, whose values would share the name '{taken[0]}' with another one"
@@ -122,4 +123,5 @@ def _body_rule(graph: Graph, node: Node, known: set[str]) -> str:
 
 
 _Rule = Callable[[Graph, Node, set[str]], str]
+# In this order: a later rule relies on the ones before, such as types on operands that exist.
 _RULES: tuple[_Rule, ...] = (_name_rule, _op_rule, _order_rule, _body_rule, _type_rule, _size_rule, _constant_rule)

@@ -1,4 +1,4 @@
-"""What a link of a board to its host must give. The gateware of each is in `nnhw.hdl.link.devices`."""
+"""What each kind of link must tell about itself. The gateware of each is in `nnhw.hdl.link.devices`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Port:
 
     Parameters
     ----------
-    name: of the pin in the table of the board file, and in a resource of amaranth-boards.
-    direction: `i` or `o`, seen from the FPGA.
-    device: name of the port of the gateware; the pin's where it is left out.
-    enable: name of the port of the gateware that drives the pin while it is 1; empty: the pin is always driven.
+    name: name of the pin in the table of the board file, and in a resource of amaranth-boards.
+    direction: `i` for an input of the FPGA, `o` for an output.
+    device: name of the gateware's port at this pin; empty: the pin's name.
+    enable: name of the gateware's port that is 1 while the pin is to be driven; empty: it always is.
     """
 
     name: str
@@ -28,24 +28,24 @@ class Port:
 
     @property
     def gateware(self) -> str:
-        """Name of the port of the gateware."""
+        """Name of the gateware's port at this pin."""
         return self.device or self.name
 
 
 class BoardLink(Protocol):
-    """A link of a board; a frozen dataclass, whose fields are a table of the board file.
+    """A link of a board: a frozen dataclass whose fields are the keys of a table in the board file.
 
     Members
     -------
-    kind: name of the table, and of the link on the command line.
-    title: as messages call it.
+    kind: name of the table in the board file, and of the link on the command line.
+    title: name of the link in messages.
     has_port: a computer reaches it by a serial port; else only a microcontroller does.
-    ports: its pins.
-    speed_field: name of the field with its speed, in bits a second.
-    speed_unit: of that number, for people.
+    ports: its pins; there is a field of the same name for each.
+    speed_field: name of the field with its speed, in bits per second.
+    speed_unit: unit of that number in messages.
     bits_per_byte: bits that a byte takes on the wire.
-    resource: its name in amaranth-boards; empty: the fields named as `ports` say pins of the package.
-    io_standard: of these pins, as amaranth-boards calls it; empty: the family's default.
+    resource: name of the link in amaranth-boards; empty: the fields of `ports` name pins of the package.
+    io_standard: I/O standard of these pins, as amaranth-boards calls it; empty: the family's default.
     """
 
     kind: ClassVar[str]
@@ -64,49 +64,49 @@ class BoardLink(Protocol):
 
     @property
     def speed(self) -> int:
-        """Bits a second, as the board file has them."""
+        """Bits per second, as in the board file."""
         return int(getattr(self, self.speed_field))
 
     def rates(self, clock_hz: float) -> tuple[int, ...]:
-        """Return the bits a second that the gateware speaks with a clock, fastest first.
+        """Return the bit rates, in bits per second, of a design with a clock of `clock_hz`, fastest first.
 
-        Behind the first come those that the driver falls back to.
+        The driver uses the first one, and falls back to the others.
         """
         return (self.speed,)
 
     def bytes_per_s(self, clock_hz: float) -> float:
-        """Return the bytes that pass in each direction, both at once, with a clock of the design."""
+        """Return the bytes per second that can pass in each direction at the same time, at a clock of the design."""
         return self.rates(clock_hz)[0] / self.bits_per_byte
 
     @abstractmethod
     def clock_problem(self, clock_hz: float) -> str:
-        """Return why a clock of the design does not serve, what is needed and what to do; empty: it serves."""
+        """Return why the link cannot work at a clock of the design, and what to do; an empty string if it can."""
 
     @property
     def pins(self) -> dict[str, str]:
-        """Pins of the package by name, where the board file says them; empty texts where it does not."""
+        """Pins of the package by the names of `ports`; an empty string for a pin that the board file does not give."""
         return {port.name: getattr(self, port.name) for port in self.ports}
 
     @property
     def resource_name(self) -> str:
-        """Name of its resource in a design: that of amaranth-boards, or one for the pins of the board file."""
+        """Name of the link's resource in an Amaranth platform: that of amaranth-boards, or a new one for own pins."""
         return self.resource or f"nnhw_{self.kind}"
 
     @property
     def words(self) -> dict[str, str]:
-        """Fields that other tools read as a word, by name."""
+        """Fields that are handed to other tools as they are, by name: each must be a single word."""
         return {"resource": self.resource, **self.pins, "io_standard": self.io_standard}
 
     def rate_text(self, clock_hz: float) -> str:
-        """Return its speed with a clock, for people."""
+        """Return its speed at a clock of the design, as a text for people."""
         return f"{self.rates(clock_hz)[0]:,} {self.speed_unit}"
 
     def problems(self) -> list[str]:
-        """Return what is wrong with the fields."""
+        """Return a message for each mistake in the fields."""
         return list(filter(None, (self.place_problem(),)))
 
     def place_problem(self) -> str:
-        """Return what is wrong with where the link is: it is a resource or all pins, not both, and not neither."""
+        """Return what is wrong with the link's place, which is a resource or all pins, not both; empty: nothing."""
         has_pins = all(self.pins.values())
         if (not self.resource and has_pins) or (self.resource and not (any(self.pins.values()) or self.io_standard)):
             return ""
@@ -119,22 +119,29 @@ class BoardLink(Protocol):
         )
 
     def images_per_s(self, input_bytes: int, output_bytes: int, clock_hz: float) -> float:
-        """Return the images per second that pass, both directions at once: the slower direction counts.
+        """Return how many images per second the link carries; the slower one of its two directions counts.
 
-        Images fill DATA frames without gaps, each of which is acknowledged; a result has frames of its own.
+        The bytes of images fill DATA frames without gaps, and each frame is acknowledged; each result begins a frame.
 
         Parameters
         ----------
-        input_bytes, output_bytes: of one image and its result, packed.
-        clock_hz: of the design.
+        input_bytes, output_bytes: bytes of one image and of its result, on the link.
+        clock_hz: clock of the design.
         """
+        # A DATA frame may hold parts of several images, so their number per image is a fraction.
         i_frames, o_frames = input_bytes / PAYLOAD_LIMIT_BYTES, -(-output_bytes // PAYLOAD_LIMIT_BYTES)
         i_bytes = input_bytes + i_frames * WIRE_OVERHEAD_BYTES
         o_bytes = output_bytes + (o_frames + i_frames) * WIRE_OVERHEAD_BYTES
         return self.bytes_per_s(clock_hz) / max(i_bytes, o_bytes)
 
     def facts(self, input_bytes: int | None, output_bytes: int | None, clock_hz: float) -> dict[str, Any]:
-        """Return what the report says: kind, speed and images per second; None where nothing is mapped yet."""
+        """Return what the report says of the link: kind, bit rate, images per second.
+
+        Parameters
+        ----------
+        input_bytes, output_bytes: bytes of one image and of its result; None: not known yet, nor images per second.
+        clock_hz: clock of the design.
+        """
         known = input_bytes is not None and output_bytes is not None
         images = self.images_per_s(input_bytes or 0, output_bytes or 0, clock_hz) if known else None
         rate, *slower = self.rates(clock_hz)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from nnhw.links.base import BoardLink, Port
 
 CYCLES_PER_BIT = 6
-"""Clock cycles of a bit, at least: 3 pass until a bit is on its pin, the others are for the wires."""
+"""Fewest cycles of the design's clock per bit: 3 pass until a bit is on its pin, the others are for the wires."""
 
 
 @dataclass(frozen=True)
@@ -17,14 +17,14 @@ class Spi(BoardLink):
 
     Parameters
     ----------
-    hz: of its clock, at most.
+    hz: highest frequency of its clock.
     resource: its name in amaranth-boards; a board that has none there names pins instead.
     cs: pin of the package that selects the FPGA, active low.
     sck: pin of the clock.
     copi: pin to which the microcontroller sends.
-    cipo: pin on which it listens; driven only while `cs` is low.
+    cipo: pin on which the microcontroller listens; driven only while `cs` is low.
     irq: pin that is high while bytes wait to be read.
-    io_standard: of these pins, as amaranth-boards calls it; empty: the family's default.
+    io_standard: I/O standard of these pins, as amaranth-boards calls it; empty: the family's default.
     """
 
     kind: ClassVar[str] = "spi"
@@ -51,7 +51,7 @@ class Spi(BoardLink):
     io_standard: str = ""
 
     def clock_problem(self, clock_hz: float) -> str:
-        """See `BoardLink`: the pins are sampled, which takes cycles."""
+        """See `BoardLink.clock_problem`: the design samples the pins with its own clock, which takes cycles."""
         if clock_hz >= CYCLES_PER_BIT * self.hz:
             return ""
         most = f"{clock_hz // CYCLES_PER_BIT:.0f}"

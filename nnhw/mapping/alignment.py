@@ -1,4 +1,4 @@
-"""Step functions of channels side by side: which step of one is which step of another."""
+"""Alignment of the step functions of several channels: which step of one channel is which step of another."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from nnhw.ir.types import IntType
 
 @dataclass(frozen=True)
 class AlignedSteps:
-    """The steps of all channels along one sequence of codes, each channel in the direction in which they follow it.
+    """The steps of all channels along one common sequence of codes.
+
+    A place of a channel is a raw sum, or a raw sum times -1 if the channel runs through the sequence backwards.
 
     Parameters
     ----------
-    codes: int64 [count + 1], of which each channel has a part.
-    steps: int64 [channels, count]: first place whose code lies behind a step; the lowest place of a channel for steps
-        that lie below all of its codes, one above the highest for those above.
-    mirrored: bool [channels]: places of such a channel are its raw sums times -1.
+    codes: the common sequence, int64 [count + 1]; the codes of each channel are a part of it.
+    steps: first place of each channel with the code behind each step, int64 [channels, count]. A step below all codes
+        of a channel has its lowest place; one above all of them has the place above its highest.
+    mirrored: bool [channels], whether places are raw sums times -1.
     raw: range of the raw sums.
     """
 
@@ -40,26 +42,27 @@ class AlignedSteps:
 
     @property
     def above(self) -> np.ndarray:
-        """Which steps a channel reaches, bool [channels, count]: at them its line is at the step or above."""
+        """Whether a channel reaches a step, bool [channels, count]; its line must be at the step or above there."""
         return self.steps <= self.highs
 
     @property
     def below(self) -> np.ndarray:
-        """Which steps a channel is below, bool [channels, count]: one place before them its line is below the step."""
+        """Whether a channel has places below a step, bool [channels, count]; its line must be below the step there."""
         return self.steps > self.lows
 
     @property
     def seen(self) -> np.ndarray:
-        """Which steps a channel has, bool [channels, count]."""
+        """Whether a channel passes a step within its range, bool [channels, count]."""
         return self.above & self.below
 
 
 def align(steps: Sequence[np.ndarray], codes: Sequence[np.ndarray], raw: IntType) -> AlignedSteps | None:
-    """Return the steps of channels along a common sequence of codes, or None if there is none.
+    """Return the steps of all channels along a common sequence of codes; None if there is no such sequence.
 
     Parameters
     ----------
     steps, codes: of each channel, in the normal form of `NormalSteps`.
+    raw: range of the raw sums.
     """
     moves = [np.diff(row) for row in codes]
     if all((row > 0).all() or (row < 0).all() for row in moves):
@@ -70,18 +73,20 @@ def align(steps: Sequence[np.ndarray], codes: Sequence[np.ndarray], raw: IntType
 def _monotone(
     steps: Sequence[np.ndarray], codes: Sequence[np.ndarray], falls: Sequence[bool], raw: IntType
 ) -> AlignedSteps:
-    """Align channels none of which turns: a code that a channel jumps over has both of its steps in one place."""
+    """Align channels that only rise or only fall; a code that a channel skips has both of its steps at one place."""
     found = np.unique(np.concatenate(codes))
     rows = []
     for places, values, mirrored in zip(steps, codes, falls, strict=True):
         low, high = (-raw.high, -raw.low) if mirrored else (raw.low, raw.high)
         places, values = _turned(places, values) if mirrored else (places, values)
+        # The first segment of the channel whose code is at least the one behind the step: its start is the step.
         rows.append(np.concatenate([[low], places, [high + 1]])[np.searchsorted(values, found[1:])])
     return AlignedSteps(found, np.array(rows, dtype=np.int64), np.array(falls, dtype=bool), raw)
 
 
 def _turning(steps: Sequence[np.ndarray], codes: Sequence[np.ndarray], raw: IntType) -> AlignedSteps | None:
-    """Align channels that turn: the codes of each, or their mirror image, are a part without gaps of one sequence."""
+    """Align channels that rise and fall: the codes of each, or their reverse, must be contiguous in one sequence."""
+    # The longest first: most shorter ones lie inside of it then.
     sequence = np.zeros(0, dtype=np.int64)
     for values in sorted(codes, key=len, reverse=True):
         joined = [_joined(sequence, part) for part in (values, values[::-1])]
@@ -104,7 +109,7 @@ def _turning(steps: Sequence[np.ndarray], codes: Sequence[np.ndarray], raw: IntT
 
 
 def _joined(sequence: np.ndarray, part: np.ndarray) -> np.ndarray | None:
-    """Return a sequence that has another one as a part, longer by what sticks out at one end; None: too little fits."""
+    """Return a sequence, extended at one end if need be, that contains `part`; None if half of it or less overlaps."""
     if not len(sequence) or _position(sequence, part) is not None:
         return sequence if len(sequence) else part
     for shared in range(len(part) - 1, len(part) // 2, -1):
@@ -121,7 +126,7 @@ def _turned(steps: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def _position(sequence: np.ndarray, part: np.ndarray) -> int | None:
-    """Return where a sequence has another one as a part, or None."""
+    """Return the first index at which a sequence contains `part`; None if it does not."""
     if len(part) > len(sequence):
         return None
     windows = np.lib.stride_tricks.sliding_window_view(sequence, len(part))

@@ -1,4 +1,4 @@
-"""From layers and their plans to an accelerator: engines, converters, forks and FIFOs between them, byte formats."""
+"""Assembly of an accelerator from layers and their plans: connects engines by converters, forks and FIFOs."""
 
 from __future__ import annotations
 
@@ -29,28 +29,29 @@ from nnhw.mapping.schedule import FIFO_MIN_DEPTH, schedule_stages
 
 LINK_BITS = 8
 BEAT_BYTES = 8
-"""Most bytes that come in at once."""
+"""Most bytes of a beat of the input."""
 OUTPUT_BEATS = 2
-"""Beats that an engine holds at its output before it stands still."""
+"""Beats that an engine can hold at its output before it has to stop."""
 MOST_WAITS = 1.01
-"""Share of the slowest engine's cycles that another one may take, its waits included."""
+"""Cycles that an engine may take, waits included, as a multiple of the slowest engine's cycles."""
 
 
 HEAD_NODE = "input.head"
-"""What the memories of states read: the beat in front of a step."""
+"""Name of the beat in front of a step's codes, which the memories of states read."""
 
 
 @dataclass(frozen=True)
 class StatePlan:
-    """The memory of a state.
+    """The memory that keeps a state of a recurrent network between steps.
 
     Parameters
     ----------
-    given, made: names of the value that leaves it, and of that which comes back.
-    start: what a sequence begins with, int64 [elements], in stream order.
-    element: its type.
+    given: name of the state's value, which leaves the memory.
+    made: name of the next state's value, which comes back.
+    start: value in the first step of a sequence, int64 [elements], in stream order.
+    element: type of its elements.
     lanes: elements of a beat.
-    sequences: that take turns.
+    sequences: number of sequences whose steps take turns; each has a state.
     """
 
     given: str
@@ -63,19 +64,25 @@ class StatePlan:
 
 @dataclass(frozen=True)
 class _Port:
-    """An output port of a stage with what leaves it."""
+    """An output port of a stage.
+
+    Parameters
+    ----------
+    source: index of the stage (or INPUT) and number of its port.
+    stream: what leaves the port.
+    """
 
     source: tuple[int, int]
     stream: Stream
 
 
 class _Assembler:
-    """Collects stages from input to output.
+    """Collects stages in stream order.
 
     Parameters
     ----------
-    readers: how many layers read each value.
-    slowest: cycles of a frame on the slowest engine.
+    readers: how many layers read each value, by its name.
+    slowest: cycles that the slowest engine takes for a frame.
     """
 
     def __init__(self, readers: Mapping[str, int], slowest: int) -> None:
@@ -86,7 +93,7 @@ class _Assembler:
         self._names: Counter[str] = Counter()
 
     def offer(self, node: str, layer: str, port: _Port) -> None:
-        """Make a value known to those that read it; several get a copy each."""
+        """Make a value available to its readers; if there are several, a fork gives each of them a copy."""
         count = self.readers[node]
         if count < 2:
             self._ports[node] = [port]
@@ -98,7 +105,7 @@ class _Assembler:
         self._ports[node] = [_Port((index, number), stream) for number in range(count)]
 
     def take(self, node: str) -> _Port:
-        """Return a port at which a value leaves, for one reader."""
+        """Return a port that gives a value to one reader; each port is returned once."""
         return self._ports[node].pop(0)
 
     def add(
@@ -111,7 +118,15 @@ class _Assembler:
         node: str = "",
         products: int = 0,
     ) -> _Port:
-        """Add a stage; return its output."""
+        """Add a stage and return its output port.
+
+        Parameters
+        ----------
+        layer, kind: the stage's name is made of them.
+        inputs: the ports that it reads. output: the stream that it gives.
+        node: the IR value that it gives; empty if there is none.
+        products: per frame.
+        """
         base = f"{layer}.{kind}"
         number = self._names[base]
         self._names[base] += 1
@@ -120,7 +135,10 @@ class _Assembler:
         return _Port((len(self.stages) - 1, 0), output)
 
     def convert(self, layer: str, port: _Port, lanes: int) -> _Port:
-        """Bring a stream to `lanes`, over their greatest common divisor where neither divides the other."""
+        """Convert a stream to `lanes` elements a beat; return the last converter's port.
+
+        A converter changes the width by a whole factor, so two of them go by way of the greatest common divisor.
+        """
         for target in (math.gcd(port.stream.lanes, lanes), lanes):
             stream = port.stream
             if target != stream.lanes:
@@ -130,32 +148,34 @@ class _Assembler:
         return port
 
     def buffer(self, layer: str, port: _Port, depth: int = FIFO_MIN_DEPTH) -> _Port:
-        """Put a FIFO behind a port; in front of a join its depth is found later."""
+        """Put a FIFO behind a port and return its port. In front of joins, `schedule_stages` finds the depth later."""
         stream = port.stream
         config = FifoConfig(depth, stream.lanes, stream.element.bits, stream.beats)
         return self.add(layer, "fifo", config, (port,), stream)
 
     def smooth(self, layer: str, port: _Port, cycles: int) -> _Port:
-        """Put a FIFO behind an engine whose bursts of results would make it the slowest.
+        """Put a FIFO behind an engine if its bursts of results would have to wait so long that it became the slowest.
 
         Parameters
         ----------
-        cycles: that what follows takes for each of its beats.
+        cycles: cycles that the next stage takes for each beat.
         """
         index = port.source[0]
         if index < 0:
             return port
         config = self.stages[index].config
         burst, count = config.bursts
+        # Per burst: the next stage needs cycles - 1 more cycles than the engine for each beat; the first beats wait at
+        # the output.
         waits = count * max(0, burst * (cycles - 1) - OUTPUT_BEATS)
         if burst > 1 and waits and config.cycle_bound - config.o_beats + waits > self.slowest:
             return self.buffer(layer, port, burst)
         return port
 
     def before_large(self, layer: str, port: _Port, window: WindowConfig) -> _Port:
-        """Put a FIFO in front of a line buffer if it is in large RAM, which takes a word only where it reads none.
+        """Put a FIFO in front of a line buffer in large RAM, if the engine in front would wait for it too long.
 
-        It holds the bursts of the engine in front of it.
+        A large RAM has one port: it takes a word only in a cycle in which none is read. The FIFO holds a burst.
         """
         if not window.large or port.source[0] < 0 or self.stages[port.source[0]].config.fifo is not None:
             return port
@@ -168,9 +188,9 @@ class _Assembler:
         return self.buffer(layer, port, burst + 1)
 
     def before_border(self, layer: str, port: _Port, pad: PadConfig) -> _Port:
-        """Put a FIFO in front of padding that would make the engine in front of it the slowest.
+        """Put a FIFO in front of padding, if waiting for it would make the engine in front the slowest.
 
-        While the border at the sides of a row leaves, nothing comes in: the FIFO holds what arrives then.
+        While the border at the sides of a row leaves, padding takes no beats: the FIFO holds those that arrive then.
         """
         waits = pad.o_beats - pad.i_beats
         if port.source[0] < 0 or self._cycles_in_front(port) + waits < MOST_WAITS * self.slowest:
@@ -179,12 +199,12 @@ class _Assembler:
         return self.buffer(layer, port, max(2, math.ceil(sides * pad.i_beats / self.slowest) + 1))
 
     def _cycles_in_front(self, port: _Port) -> int:
-        """Return the cycles of a frame on the engine from which a stream comes, width converters left out."""
+        """Return the cycles that the engine from which a stream comes takes for a frame; see `_engine_in_front`."""
         config = self._engine_in_front(port)
         return config.cycle_bound - config.o_beats
 
     def _engine_in_front(self, port: _Port) -> EngineConfig:
-        """Return the engine from which a stream comes, width converters left out."""
+        """Return the engine from which a stream comes; a width converter in between is skipped."""
         stage = self.stages[port.source[0]]
         if stage.config.only_converts and stage.sources[0][0] >= 0:
             stage = self.stages[stage.sources[0][0]]
@@ -195,7 +215,7 @@ class _Assembler:
 
         Parameters
         ----------
-        node: the IR value that leaves, or "" if there is none of that name.
+        node: name of the IR value that leaves it; empty if the graph has no such value.
         """
         ports = [
             self.convert(layer.name, self.take(name), lanes)
@@ -212,13 +232,13 @@ class _Assembler:
         self.offer(layer.node, layer.name, ports[0])
 
     def begin_step(self, form: InputFormat, source: str, states: Sequence[StatePlan]) -> None:
-        """Part the beat in front of a step from its codes, and add the memories of states, which it starts.
+        """Separate the head beat of a step from its codes, and add the memories of states, which the head controls.
 
         Parameters
         ----------
-        form: of the input.
-        source: name of the codes.
-        states: each gets a memory, whose next state is connected by `end_step`.
+        form: the input's format.
+        source: name of the value with the codes.
+        states: each gets a memory; `end_step` connects its next state.
         """
         codes, turn = form.stream, form.frame_beats
         whole, head = replace(codes, elements=turn * codes.lanes), replace(codes, elements=codes.lanes)
@@ -241,7 +261,7 @@ class _Assembler:
             self.offer(state.given, state.given, memory)
 
     def end_step(self, states: Sequence[StatePlan]) -> None:
-        """Lead next states back to their memories."""
+        """Connect the next states to their memories."""
         for state in states:
             port = self.convert(state.given, self.take(state.made), state.lanes)
             index = next(i for i, stage in enumerate(self.stages) if stage.node == state.given)
@@ -254,7 +274,7 @@ _IN_FRONT: dict[type, Callable[[_Assembler, str, _Port, Any], _Port]] = {
     PadConfig: _Assembler.before_border,
     WindowConfig: _Assembler.before_large,
 }
-"""What is put in front of engines that do not take a beat in every cycle."""
+"""Methods that put a FIFO in front of engines which do not take a beat in every cycle, by their configuration."""
 
 
 def assemble(
@@ -266,19 +286,20 @@ def assemble(
     sequences: int = 1,
     rough: bool = False,
 ) -> Accelerator:
-    """Return the accelerator of planned layers, its FIFOs and its schedule included.
+    """Return the accelerator of planned layers, with its FIFOs and its schedule.
 
     Parameters
     ----------
-    layers, plans: of `step.graph`.
-    step: what engines run of the integer graph.
-    sequences: whose steps take turns, where a frame is a step.
-    rough: of the schedule, see `StreamNetwork.estimate`.
+    layers, plans: the layers of `step.graph`, and the plan of each.
+    step: what the engines compute in a frame: one step, if the graph has sequences.
+    board: name of the board.
+    sequences: number of sequences whose steps take turns, if a frame is a step.
+    rough: whether the schedule may be rough, see `StreamNetwork.estimate`.
 
     Raises
     ------
-    MappingError: values that the link cannot carry.
-    StuckError: engines that wait for each other for ever.
+    MappingError: the link cannot carry the input's codes.
+    StuckError: engines wait for each other for ever.
     """
     body = step.graph
     stages, i_format, o_format = _stages(layers, plans, step, sequences)
@@ -289,7 +310,7 @@ def assemble(
 def chained_cost(
     layers: Sequence[Layer], plans: Sequence[LayerPlan], step: OneStep, family: Family, sequences: int = 1
 ) -> Cost | None:
-    """Return what the accelerator of `assemble` takes, if it has no FIFO whose depth only its schedule says."""
+    """Return the cost of the accelerator of `assemble`; None if it has FIFOs, whose depths need a schedule."""
     stages, i_format, o_format = _stages(layers, plans, step, sequences)
     if any(stage.config.fifo is not None for stage in stages):
         return None
@@ -299,7 +320,7 @@ def chained_cost(
 def _stages(
     layers: Sequence[Layer], plans: Sequence[LayerPlan], step: OneStep, sequences: int
 ) -> tuple[tuple[Stage, ...], InputFormat, OutputFormat]:
-    """Return the stages, and what the bytes at both ends mean."""
+    """Return the stages and the formats of the bytes at both ends."""
     body = step.graph
     source = body.inputs[0]
     result, *made = (streamed(layers, body, name) for name in body.outputs)
@@ -332,6 +353,7 @@ def _stages(
     last = assembler.take(result)
     o_format = output_format(last.stream, body.output_nodes[0].type.shape, body.node(result).type.shape)
     o_format = replace(o_format, last_step=in_steps and not step.whole.output_nodes[0].type.is_sequence)
+    # Packing costs logic, so whole bytes are kept as long as the output is no longer than the input.
     o_format = replace(o_format, packed=o_format.frame_beats > i_format.frame_bytes and gains(o_format))
     last = assembler.convert("output", last, 1)
     if o_format.element_bytes > 1:
@@ -340,12 +362,14 @@ def _stages(
         byte = Stream(1, o_format.frame_beats, IntType(0, 255))
         last = assembler.add("output", "bytes", config, (last,), byte)
     if last.source != (len(assembler.stages) - 1, 0):
+        # The output has to leave the last stage. It does not if the result is made before some other value, such as a
+        # state.
         assembler.buffer("output", last, 2)
     return tuple(assembler.stages), i_format, o_format
 
 
 def streamed(layers: Sequence[Layer], body: Graph, name: str) -> str:
-    """Return the value that streams where another is read: reshaping reorders nothing of a stream."""
+    """Return the layer's or input's value that streams for a name; reshapes in between do not change a stream."""
     known = {layer.node for layer in layers} | {node.name for node in body.inputs}
     while name not in known:
         name = body.node(name).inputs[0]
@@ -353,7 +377,7 @@ def streamed(layers: Sequence[Layer], body: Graph, name: str) -> str:
 
 
 def _lanes_read(layers: Sequence[Layer], plans: Sequence[LayerPlan]) -> dict[str, int]:
-    """Return the lanes with which the first layer that reads a value does so."""
+    """Return, for each value, the lanes with which its first reader takes it."""
     found: dict[str, int] = {}
     for layer, plan in zip(layers, plans, strict=True):
         for name, lanes in zip(layer.inputs, plan.i_lanes, strict=True):
@@ -362,21 +386,26 @@ def _lanes_read(layers: Sequence[Layer], plans: Sequence[LayerPlan]) -> dict[str
 
 
 def least_interval(body: Graph) -> int:
-    """Return the cycles in which the input of a frame can come in and its output leave, at the most bytes a beat."""
+    """Return the least cycles in which a frame's input can come in, at most bytes a beat, and its output can leave."""
     source, result = body.inputs[0].type, body.output_nodes[0].type
     i_bytes = source.size * as_byte(source.int_dtype)[0].bits / LINK_BITS
     return max(math.ceil(i_bytes / BEAT_BYTES), result.size * -(-result.int_dtype.bits // LINK_BITS))
 
 
 def input_format(codes: IntType, lanes: int, shape: tuple[int, ...], slowest: int) -> InputFormat:
-    """Return how codes travel in bytes: as few as there can be.
+    """Return the format of the input's codes in bytes, with no unused bits between codes.
 
-    Where whole elements fill bytes, and those go well with `lanes`, the engine takes bytes; else it takes elements, of
-    which the bits follow one another in bytes.
+    If whole elements fill a byte, and the elements of a byte and `lanes` divide one another, engines take bytes as they
+    are. Else the bits of codes follow one another across bytes, and hardware behind the link makes beats of them.
 
     Parameters
     ----------
-    slowest: cycles of a frame on the slowest engine: the input takes no more, if that is possible.
+    codes: range of the codes. shape: of a frame.
+    lanes: elements that the first engine takes at once.
+    slowest: cycles that the slowest engine takes for a frame; beats are made so wide that the input takes no more, if
+        that is possible.
+
+    Raises: MappingError if a code does not fit into a byte.
     """
     element, offset = as_byte(codes)
     if element.bits > LINK_BITS:
@@ -388,6 +417,7 @@ def input_format(codes: IntType, lanes: int, shape: tuple[int, ...], slowest: in
     if count * element.bits == LINK_BITS and elements % count == 0 and (lanes % count == 0 or count % lanes == 0):
         form = InputFormat(shape, element, count, offset=offset)
         wider = [bytes_ for bytes_ in range(1, BEAT_BYTES + 1) if form.frame_bytes % bytes_ == 0]
+        # The narrowest beat with which the input is not slower than the slowest engine.
         enough = [bytes_ for bytes_ in wider if form.frame_bytes // bytes_ <= slowest]
         return replace(form, beat_bytes=min(enough, default=wider[-1]))
     most = LINK_BITS * BEAT_BYTES // element.bits
@@ -398,12 +428,18 @@ def input_format(codes: IntType, lanes: int, shape: tuple[int, ...], slowest: in
 
 
 def output_format(stream: Stream, shape: tuple[int, ...], streamed: tuple[int, ...]) -> OutputFormat:
-    """Return how results travel in bytes, and what they mean."""
+    """Return the format of the results in bytes.
+
+    Parameters
+    ----------
+    stream: what leaves the last engine.
+    shape: of the graph's output. streamed: shape of the value that streams, which a reshape may follow.
+    """
     offsets = np.zeros(streamed[0], dtype=np.int64) if stream.offsets is None else stream.offsets
     own = None if streamed == shape else streamed
     return OutputFormat(shape, stream.element, -(-stream.element.bits // 8), stream.multiplier, offsets, own)
 
 
 def gains(form: OutputFormat) -> bool:
-    """Return whether results take fewer bytes where their bits follow one another."""
+    """Return whether results take fewer bytes if their bits follow one another across bytes."""
     return replace(form, packed=True).frame_bytes < form.frame_beats

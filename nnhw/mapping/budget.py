@@ -1,4 +1,4 @@
-"""What a board leaves to the engines, and what to say where that is not enough."""
+"""The resources that a board leaves to the engines, and messages for networks that need more."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from nnhw.families import Cost
 from nnhw.mapping.layers import Layer, MatrixLayer
 
 SMALL_FIFO_BITS = 4096
-"""Bits of a FIFO that a message about room does not name: a block RAM of the iCE40."""
+"""FIFOs of up to so many bits, one block RAM of the iCE40, are not named in a message that a network does not fit."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What the engines of an accelerator may take, the link already subtracted.
+    """The resources that the engines of an accelerator may take; those of the link are subtracted.
 
     Parameters
     ----------
-    ff: flip-flops, where they are counted apart from logic cells; else there is no bound.
+    lc: logic cells. ebr: block RAMs. dsp: DSP blocks. spram: large RAMs.
+    ff: flip-flops, if the family counts them apart from logic cells; else infinite.
     """
 
     lc: float
@@ -30,7 +31,7 @@ class Budget:
     ff: float = inf
 
     def excess(self, taken: Cost) -> str:
-        """Say by how much a mapping is too large; nothing where it fits."""
+        """Return by how much a cost exceeds the budget, as part of a message; empty if it fits."""
         parts = []
         if taken.lc > self.lc:
             parts.append(f"{taken.lc - self.lc:.0f} logic cells too many")
@@ -45,18 +46,23 @@ class Budget:
         return " and ".join(parts)
 
     def has_logic(self, taken: Cost) -> bool:
-        """Return whether there are as many logic cells and flip-flops."""
+        """Return whether the logic cells and flip-flops of a cost fit."""
         return taken.lc <= self.lc and taken.ff <= self.ff
 
     def without(self, taken: Cost) -> Budget:
-        """Return what is left."""
+        """Return the budget that is left behind a cost."""
         return Budget(
             self.lc - taken.lc, self.ebr - taken.ebr, self.dsp - taken.dsp, self.spram - taken.spram, self.ff - taken.ff
         )
 
 
 def does_not_fit(layers: Sequence[Layer], interval: int, taken: Cost, budget: Budget) -> str:
-    """Say that a network does not fit, what is missing and what would fit."""
+    """Return the message that a network does not fit: what it takes, what is missing, and what would fit.
+
+    Parameters
+    ----------
+    interval: cycles from frame to frame of the smallest mapping. taken: its cost.
+    """
     return (
         f"the network does not fit: its smallest mapping at {interval} cycles a frame takes "
         f"{taken.lc:.0f} logic cells and {taken.ebr} block RAMs, "
@@ -66,7 +72,12 @@ def does_not_fit(layers: Sequence[Layer], interval: int, taken: Cost, budget: Bu
 
 
 def fifos_do_not_fit(accelerator: Accelerator, excess: str) -> str:
-    """Say that a network does not fit with what stands between its layers; name the largest FIFO."""
+    """Return the message that a network's engines fit, but not the FIFOs between them; it names the largest FIFO.
+
+    Parameters
+    ----------
+    excess: from `Budget.excess`.
+    """
     fifos = [stage for stage in accelerator.stages if stage.config.fifo is not None]
     largest = max(fifos, key=_held_bits, default=None)
     why = ""
@@ -82,13 +93,13 @@ def fifos_do_not_fit(accelerator: Accelerator, excess: str) -> str:
 
 
 def _held_bits(stage: Stage) -> int:
-    """Return the bits that a stage holds if it is a FIFO."""
+    """Return the bits that a stage holds if it is a FIFO, else 0."""
     fifo = stage.config.fifo
     return 0 if fifo is None else fifo.depth * fifo.width
 
 
 def _remedy(layers: Sequence[Layer], taken: Cost, budget: Budget) -> str:
-    """Say what would fit: the share that the largest layer must shrink by, or a board."""
+    """Return advice on what would fit: the share of the network's size, the largest layer, other boards."""
     matrices = [layer for layer in layers if isinstance(layer, MatrixLayer)]
     pairs = ((budget.lc, taken.lc), (budget.ff, taken.ff), (budget.ebr, taken.ebr))
     share = min(1.0, *(left / some for left, some in pairs if some))

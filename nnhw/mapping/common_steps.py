@@ -1,4 +1,7 @@
-"""Exact multiply-add of each channel in front of steps that all channels share: integers found from the steps alone."""
+"""Requantizers with a multiply-add for each channel and steps that all channels share.
+
+Their integers are found from the steps of the function alone, so that they are exact.
+"""
 
 from __future__ import annotations
 
@@ -16,23 +19,26 @@ from nnhw.mapping.common_lines import CommonLines, fit_lines, refit_lines
 from nnhw.mapping.cost.requantizer import requantizer_cost
 
 MOST_BITS = 60
-"""Bits of a channel's number, in which all arithmetic of the search is exact."""
+"""Most bits of a number (multiplier * place + addend): below this, int64 is exact throughout the search."""
 MOST_WORDS = 2048
-"""Of the memory of ranks; steps that lie unevenly would need more."""
+"""Most words of the memory of ranks; steps at uneven distances would need more."""
 
 MOST_REFITTED = 1 << 15
-"""Steps of all channels together up to which narrower multipliers are sought: it takes as long as the lines did."""
+"""Narrower multipliers are sought for up to so many steps of all channels together, as each try takes as long as the
+first fit."""
 
 
 @dataclass(frozen=True)
 class IntegerLines:
-    """Lines of channels and the common steps, all integers.
+    """Integer lines of channels, and their common steps.
+
+    A channel's number at a place is multiplier * place + addend; it has reached step k if number >> drop >= steps[k].
 
     Parameters
     ----------
-    multiplier, addend: int64 [channels], in places.
+    multiplier, addend: int64 [channels].
     steps: int64 [count].
-    drop: lowest bits of the numbers that do not count: `steps` stand for steps << drop.
+    drop: lowest bits of the numbers that no step needs.
     """
 
     multiplier: np.ndarray
@@ -126,10 +132,10 @@ def find_common_steps(
 
 
 def integer_lines(aligned: AlignedSteps, lines: CommonLines) -> Iterator[IntegerLines]:
-    """Yield integers near real lines that satisfy every condition exactly, those with more and more narrow multipliers.
+    """Yield integer lines that satisfy every condition exactly, with narrower multipliers from one to the next.
 
-    The first are the lines times a power of two, rounded. With half of that and less, heights and offsets are sought
-    again for the rounded gains, until there are none.
+    The first are the real lines times the least power of two with which rounding succeeds. For half of that power and
+    less, heights and offsets are fitted again to the rounded gains, until there are no lines.
     """
     bits = int(max(abs(aligned.lows).max(), abs(aligned.highs).max())).bit_length()
     largest = float(np.abs(lines.heights).max())
@@ -151,10 +157,11 @@ def integer_lines(aligned: AlignedSteps, lines: CommonLines) -> Iterator[Integer
 
 
 def _rounded(aligned: AlignedSteps, lines: CommonLines, scale: int) -> IntegerLines | None:
-    """Return real lines times 2**scale, rounded, if that satisfies the conditions."""
+    """Return real lines times 2**scale, rounded to integers; None if no addends satisfy the conditions then."""
     multiplier = np.rint(lines.gains * 2.0**scale).astype(np.int64)[:, None]
     heights = np.rint(lines.heights * 2.0**scale).astype(np.int64)
     none = np.int64(1) << (MOST_BITS + 1)
+    # With rounded gains and heights, each condition bounds the channel's addend, from below or from above.
     least = np.where(aligned.above, heights - multiplier * aligned.steps, -none).max(axis=1, keepdims=True)
     most = np.where(aligned.below, heights - 1 - multiplier * (aligned.steps - 1), none).min(axis=1, keepdims=True)
     if (least > most).any():
@@ -163,6 +170,7 @@ def _rounded(aligned: AlignedSteps, lines: CommonLines, scale: int) -> IntegerLi
     numbers = multiplier * aligned.steps + addend
     low = np.where(aligned.below, numbers - multiplier + 1, -none).max(axis=0)
     high = np.where(aligned.above, numbers, none).min(axis=0)
+    # A step may be any number in low..high. Drop lowest bits as long as each such range holds a multiple of 2**drop.
     drop = 0
     while (high >> (drop + 1) << (drop + 1) >= low).all() and drop < scale:
         drop += 1
@@ -213,7 +221,7 @@ def cells_of(steps: np.ndarray, counts: Sequence[int] = (1, 2, 3)) -> Iterator[t
 
 
 def _weight(common: CommonSteps) -> float:
-    """Return what a requantizer takes on the iCE40, as one number."""
+    """Return the cost of a requantizer on the iCE40 as one number."""
     cost = requantizer_cost(common, common.raw, 1)
     return ICE40.weight(cost.lc, cost.ebr, cost.dsp)
 

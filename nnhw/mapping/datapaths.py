@@ -1,4 +1,4 @@
-"""The datapath of each layer's function: the cheapest of the exact ones."""
+"""The choice of a requantizer for each layer's function: the cheapest of those that are exact."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from nnhw.mapping.requantize import choose, implementations
 
 
 class Datapaths:
-    """The requantizers of the layers of one network; each is found once.
+    """The requantizers of the layers of one network; the search for each is made once.
 
     Parameters
     ----------
-    encodings: of the values of the network.
-    family: of the device.
+    encodings: how the network's values stream.
+    family: device family, whose prices decide.
     """
 
     def __init__(self, encodings: Encodings, family: Family) -> None:
@@ -32,9 +32,11 @@ class Datapaths:
         self._chosen: dict[tuple[str, int, tuple[bool, bool, bool]], Requantizer] = {}
 
     def chosen(self, layer: Layer, lanes: int, folding: Folding) -> Requantizer | None:
-        """Return the cheapest datapath of a layer's function, at so many values a cycle."""
+        """Return the cheapest requantizer of a layer's function at `lanes` values a cycle; None without a function."""
         if layer.function is None:
             return None
+        # The exact forms do not depend on lanes and folding, and to find them takes long; only the choice among them
+        # does.
         if layer.node not in self._choices:
             self._choices[layer.node] = self.exact(layer, layer.function)
         options = (folding.logic_thresholds, folding.dsp_scaler, folding.lean_scaler)
@@ -46,10 +48,11 @@ class Datapaths:
         return self._chosen[key]
 
     def exact(self, layer: Layer, function: StepFunction) -> list[Requantizer]:
-        """Return all exact datapaths of a layer's function, in terms of raw sums."""
+        """Return all exact requantizers of a layer's function; they read the raw sums that stream."""
         raw = self._encodings.raw_of(layer)
         offsets = np.zeros((len(function.codes), 1), dtype=np.int64) if raw.offsets is None else raw.offsets[:, None]
-        thresholds = -((offsets - function.thresholds) // raw.multiplier)  # rounds up
+        # A value is multiplier * raw + offset, so raw has to reach (threshold - offset) / multiplier, rounded up.
+        thresholds = -((offsets - function.thresholds) // raw.multiplier)
         low, high = raw.element.low, raw.element.high
         further = _double_scalers(function, raw.element) if raw.is_plain else []
         steps, fused = np.clip(thresholds, low, high + 1), self._family.dense_dsp
@@ -57,12 +60,13 @@ class Datapaths:
 
 
 def _double_scalers(function: StepFunction, raw: IntType) -> list[Requantizer]:
-    """Return the datapaths with two roundings, in logic and in DSP blocks, that a function says it is."""
+    """Return the requantizers with double rounding, in logic and in DSP blocks, if the model states the function so."""
     scaling = function.scaling
     if scaling is None:
         return []
     try:
         scaler = DoubleScaler.of(scaling.multiplier, scaling.exponent, scaling.bias, scaling.offset, function.code, raw)
-    except MappingError:  # its product is too wide
+    except MappingError:
+        # The product is too wide.
         return []
     return [scaler, replace(scaler, dsp=True)]

@@ -1,4 +1,4 @@
-"""The design space of a network: foldings of its layers, with what each gives and takes."""
+"""The design space of a network: the foldings of its layers, each with its cycles and its cost."""
 
 from __future__ import annotations
 
@@ -18,33 +18,42 @@ from nnhw.mapping.loops import step_of
 from nnhw.mapping.plans import LayerPlan, Planner
 
 FOLDED = ("pe", "channel_lanes", "row_lanes")
-"""What foldings choose of themselves; an override of anything else is added to each of them."""
+"""Fields that `foldings` enumerates: an override of one of them selects foldings; any other is set in each folding."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A folding with what it gives and takes."""
+    """A folding of a layer.
+
+    Parameters
+    ----------
+    folding: the choices.
+    cycles: that the layer's slowest engine takes for a frame.
+    cost: of all engines of the layer.
+    """
 
     folding: Folding
     cycles: int
     cost: Cost
 
     def beats(self, other: Candidate) -> bool:
-        """Return whether this one is as good as another in everything."""
+        """Return whether this one is at least as good as another in cycles, logic cells and block RAMs."""
         mine, others = self.cost, other.cost
         return self.cycles <= other.cycles and mine.lc <= others.lc and mine.ebr <= others.ebr
 
 
 class DesignSpace:
-    """What the engines of one network may be.
+    """The possible engines of one network, with their cycles and costs; results are cached.
 
     Parameters
     ----------
-    body: the integer graph; `step` is what engines run of it.
-    layers: of it, each behind those that it reads.
-    family: of the device.
-    sequences: of a recurrent network, those whose steps take turns.
-    rough: the schedules of its accelerators may be rough, see `StreamNetwork.estimate`.
+    body: the integer graph; `step` is the part of it that the engines compute in a frame.
+    layers: the layers of that part, each behind those that it reads.
+    family: device family.
+    sequences: number of sequences of a recurrent network whose steps take turns.
+    rough: whether the schedules of its accelerators may be rough, see `StreamNetwork.estimate`.
+
+    Raises: MappingError if a next state is a sum without a quantizer.
     """
 
     def __init__(
@@ -59,6 +68,7 @@ class DesignSpace:
         self.layers = read_bytes(layers, *source, self.step.graph.inputs[0].type.shape)
         self._planner = Planner(self.layers, source, family, states)
         self._made: dict[tuple[str, Folding], Candidate] = {}
+        self._accelerators: dict[tuple[Folding | str, ...], Accelerator] = {}
         for (state, kind), made in zip(states, self.step.graph.outputs[1:], strict=True):
             if not self._planner.encodings.is_plain(streamed(self.layers, self.step.graph, made), kind):
                 raise MappingError(
@@ -67,7 +77,7 @@ class DesignSpace:
                 )
 
     def candidate(self, layer: Layer, folding: Folding) -> Candidate:
-        """Return what a folding gives and takes. Raises: MappingError if an engine does not accept it."""
+        """Return the candidate of a layer's folding. Raises: MappingError if an engine does not accept it."""
         key = layer.name, folding
         if key not in self._made:
             plan = self._planner.plan(layer, folding)
@@ -75,7 +85,7 @@ class DesignSpace:
         return self._made[key]
 
     def costs(self, placed: Sequence[Folding]) -> list[Cost]:
-        """Return what each layer takes, with the folding given for it."""
+        """Return the cost of each layer with the folding given for it."""
         return [self.candidate(layer, folding).cost for layer, folding in zip(self.layers, placed, strict=True)]
 
     def engines(self, layer: Layer, folding: Folding) -> list[EngineConfig]:
@@ -83,28 +93,34 @@ class DesignSpace:
         return [config for _, config, _ in self._planner.plan(layer, folding).engines]
 
     def accelerator(self, placed: Sequence[Folding], board_name: str) -> Accelerator:
-        """Return the accelerator of all layers, with the folding given for each. Raises: MappingError."""
-        return assemble(
-            self.layers, self._plans(placed), self.step, board_name, self.family, self.sequences, self.rough
-        )
+        """Return the accelerator of all layers, with the folding given for each. Raises: MappingError.
+
+        The search comes back to foldings that it has seen, and depths of FIFOs take seconds where branches join.
+        """
+        key: tuple[Folding | str, ...] = (*placed, board_name)
+        if key not in self._accelerators:
+            self._accelerators[key] = assemble(
+                self.layers, self._plans(placed), self.step, board_name, self.family, self.sequences, self.rough
+            )
+        return self._accelerators[key]
 
     def chained_cost(self, placed: Sequence[Folding]) -> Cost | None:
-        """Return what that accelerator takes, if that is known without its schedule: where no branches join."""
+        """Return the cost of that accelerator without scheduling it; None if branches join, whose FIFOs need that."""
         return chained_cost(self.layers, self._plans(placed), self.step, self.family, self.sequences)
 
     def _plans(self, placed: Sequence[Folding]) -> list[LayerPlan]:
         return [self._planner.plan(layer, folding) for layer, folding in zip(self.layers, placed, strict=True)]
 
     def frontiers(self, overrides: Mapping[str, Mapping[str, int]]) -> list[list[Candidate]]:
-        """Return the candidates of every layer, fastest first.
+        """Return the candidates of every layer, the fastest first.
 
         Parameters
         ----------
-        overrides: for a layer's name, what its foldings must agree with; see `map_body`.
+        overrides: by layer name, fields of its foldings that are fixed; see `map_body`.
 
         Raises
         ------
-        MappingError: an override that names no layer; all layers that no engine accepts, at once.
+        MappingError: an override names no layer. ProblemList or MappingError: layers that no engine accepts.
         """
         self._check_names(overrides)
         found: list[list[Candidate]] = []
@@ -132,6 +148,7 @@ class DesignSpace:
                 refused = error
         if not found and refused is not None:
             raise refused
+        # Sorted so, an item can only be beaten by one in front of it.
         found.sort(key=lambda item: (item.cycles, item.cost.lc, item.cost.ebr))
         kept: list[Candidate] = []
         for item in found:
@@ -140,7 +157,7 @@ class DesignSpace:
         return kept
 
     def _choices(self, layer: Layer) -> Iterator[Folding]:
-        """Yield the foldings of a layer; where LUTs make good memories, with small memories in them, too."""
+        """Yield the foldings of a layer; for a family with LUT memories, also variants with small memories in LUTs."""
         for folding in foldings(layer):
             yield folding
             if not self.family.lut_ram.words:
@@ -148,6 +165,7 @@ class DesignSpace:
             yield replace(folding, lut_buffer=True)
             if isinstance(layer, MatrixLayer) and not folding.logic_tails:
                 beats = layer.weights.size // (folding.pe * folding.simd)
+                # Memories of so few words are cheap in LUTs, and leave block RAMs free.
                 if 1 < beats <= (self.family.logic.deep_rom or (0,))[0]:
                     yield replace(folding, logic_pe=folding.pe)
                     yield replace(folding, logic_pe=folding.pe, lut_buffer=True)
@@ -179,11 +197,13 @@ class DesignSpace:
 
 
 def smallest_within(frontiers: Sequence[Sequence[Candidate]], interval: int, block_ram_lc: float) -> list[Candidate]:
-    """Return the smallest candidate of each layer that takes at most `interval` cycles; there must be one.
+    """Return the smallest candidate of each layer among those of at most `interval` cycles; there must be one.
 
     Parameters
     ----------
-    block_ram_lc: logic cells that a block RAM is worth.
+    frontiers: the candidates of each layer.
+    interval: cycles from frame to frame.
+    block_ram_lc: price of a block RAM, in logic cells.
     """
     return [
         min(

@@ -1,4 +1,4 @@
-"""How the values between layers are encoded in their streams."""
+"""Encodings: which elements stream for the values between layers, such as raw sums instead of the true ones."""
 
 from __future__ import annotations
 
@@ -13,12 +13,29 @@ from nnhw.engines.pairwise import pair_range
 from nnhw.errors import MappingError
 from nnhw.ir import BIPOLAR, IntType
 from nnhw.mapping.inputs import as_byte
-from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer, PairLayer, SliceLayer, SumLayer, TransposeLayer
+from nnhw.mapping.layers import (
+    ChannelLayer,
+    Layer,
+    MatrixLayer,
+    NormLayer,
+    PairLayer,
+    SliceLayer,
+    SoftmaxLayer,
+    SumLayer,
+    TransposeLayer,
+)
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """How the values of a node stream: value = multiplier * element + offset of the channel; see `Stream`."""
+    """How the values of a node stream: value = multiplier * element + offset of the channel; see `Stream`.
+
+    Parameters
+    ----------
+    element: type of the elements that stream.
+    multiplier: the same for all channels.
+    offsets: int64 [channels], or [1] for all; None: 0.
+    """
 
     element: IntType
     multiplier: int = 1
@@ -26,22 +43,22 @@ class Encoding:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the elements are the values."""
+        """Whether the elements are the values themselves."""
         return self.multiplier == 1 and (self.offsets is None or not self.offsets.any())
 
     def stream(self, lanes: int, elements: int) -> Stream:
-        """Return the stream of so many elements a frame."""
+        """Return the stream with so many lanes (elements a beat) and elements per frame."""
         return Stream(lanes, elements, self.element, self.multiplier, self.offsets)
 
 
 class Encodings:
-    """How the values of one network stream.
+    """The encodings of all values of one network.
 
     Parameters
     ----------
-    layers: all of them, each behind those that it reads, as `read_bytes` returns them.
-    source: name and type of the value that comes into the first.
-    states: names and types of those of loops.
+    layers: all layers, each behind those that it reads, as `read_bytes` returns them.
+    source: name and type of the network's input.
+    states: names and types of the states of loops.
     """
 
     def __init__(
@@ -55,17 +72,21 @@ class Encodings:
             self._of[layer.node] = Encoding(layer.element) if layer.function is not None else self.raw_of(layer)
 
     def stream(self, layer: Layer, lanes: int, elements: int) -> Stream:
-        """Return the stream of what leaves a layer: raw results where no function follows them."""
+        """Return the stream that leaves a layer: codes, or raw results if it has no function."""
         return self._of[layer.node].stream(lanes, elements)
 
     def raw_of(self, layer: Layer) -> Encoding:
-        """Return how the results of a layer are encoded in front of its function."""
+        """Return the encoding of a layer's results in front of its function, as its engine computes them."""
         if isinstance(layer, SumLayer):
             offsets = self._offsets(layer)
             element = _sum_range(self.elements(layer), self.factors(layer))
             return Encoding(element, 1, offsets if offsets.any() else None)
         if isinstance(layer, PairLayer):
             return Encoding(pair_range(layer.op, *layer.kinds))
+        if isinstance(layer, NormLayer):
+            return Encoding(layer.op.results(layer.length))
+        if isinstance(layer, SoftmaxLayer):
+            return Encoding(IntType(0, layer.op.high))
         if isinstance(layer, SliceLayer | TransposeLayer):
             read = self._of[layer.inputs[0]]
             return replace(read, offsets=None if read.offsets is None else read.offsets[:1])
@@ -80,11 +101,18 @@ class Encodings:
             factors = factors.reshape(len(factors), -1)
         else:
             return Encoding(layer.activation if isinstance(layer, ChannelLayer) else layer.element)
+        # The engine adds bits of bipolar factors, not -1 and +1: multiplier and offsets make the true sum of that
+        # count.
         element = IntType(*arithmetic.raw_range(factors))
         return Encoding(element, arithmetic.multiplier, arithmetic.offsets(factors) + self._lacking(layer, factors))
 
     def _lacking(self, layer: Layer, factors: np.ndarray) -> np.ndarray:
-        """Return what sums of the elements lack to sums of the values: factors [channels, n], int64 [channels]."""
+        """Return what sums of the input's elements lack of the sums of its codes, int64 [channels].
+
+        Parameters
+        ----------
+        factors: of each channel's sum, [channels, n].
+        """
         offsets = self._of[layer.inputs[0]].offsets if self._source in layer.inputs else None
         return factors.sum(axis=1) * (0 if offsets is None else offsets)
 
@@ -93,12 +121,12 @@ class Encodings:
         return tuple(self._of[name].element for name in layer.inputs)
 
     def factors(self, layer: SumLayer) -> tuple[int, ...]:
-        """Return the factors of a weighted sum for the elements that stream, instead of the values they stand for."""
+        """Return the factors of a weighted sum with respect to the elements that stream, instead of the values."""
         pairs = zip(layer.factors, layer.inputs, strict=True)
         return tuple(factor * self._of[name].multiplier for factor, name in pairs)
 
     def _offsets(self, layer: SumLayer) -> np.ndarray:
-        """Return what the sum of the elements lacks, int64 [channels]."""
+        """Return what a weighted sum of the elements lacks of that of the values, int64 [channels]."""
         total = np.zeros(layer.extent[0], dtype=np.int64)
         for factor, name in zip(layer.factors, layer.inputs, strict=True):
             offsets = self._of[name].offsets
@@ -107,17 +135,17 @@ class Encodings:
         return total
 
     def is_plain(self, name: str, kind: IntType) -> bool:
-        """Return whether the elements that stream are the values, of the given type."""
+        """Return whether the elements that stream are the values themselves, of the given type."""
         return self._of[name].is_plain and self._of[name].element == kind
 
     def check_plain(self, layer: Layer) -> None:
-        """Refuse a layer that reads raw sums and cannot; the input is none. Raises: MappingError."""
+        """Raise MappingError if a layer reads raw sums, which only some kinds can. The network's input is allowed."""
         for name in layer.inputs:
             if name != self._source and not self._of[name].is_plain:
                 raise _sums_read(layer, name)
 
     def check_alike(self, layer: Layer) -> None:
-        """Refuse a layer that reads raw sums whose offsets differ from channel to channel. Raises: MappingError."""
+        """Raise MappingError if a layer reads raw sums whose offsets differ from channel to channel."""
         for name in layer.inputs:
             offsets = self._of[name].offsets
             if offsets is not None and (offsets != offsets[0]).any():
@@ -125,10 +153,11 @@ class Encodings:
 
 
 def _per_channel(offsets: np.ndarray, channels: int, layer: Layer, name: str) -> np.ndarray:
-    """Return offsets as a layer sees them that reads another number of channels from the same stream.
+    """Return offsets [channels] for a layer that sees the stream with another number of channels, behind a reshape.
 
-    Raises: MappingError where one of its channels has several.
+    Raises: MappingError if one of its channels has elements with different offsets.
     """
+    # Channels are innermost in a stream, so offsets repeat with the number of channels that the writer has.
     if len(offsets) == 1 or channels % len(offsets) == 0:
         return np.resize(offsets, channels)
     if not np.array_equal(np.resize(offsets[:channels], len(offsets)), offsets) or len(offsets) % channels:

@@ -1,9 +1,10 @@
-"""Exact multiply-add-shift forms of step functions: integers found from the steps, not rounded from real scales.
+"""Exact multiply-add-shift forms of step functions; their integers come from the steps, not from rounded real scales.
 
-A line `m * x + b` over 2**s reaches index k exactly at step t_k if it is at k * 2**s or more at t_k, and below one
-place earlier. So it passes above one set of points and below another; only their convex hulls matter, and for a given
-s the slopes that do form an interval. Where ties round half to even, every other point may lie on the line itself;
-where they round away from zero, the points of all codes up to zero lie higher by what counts as a tie.
+A place x is a raw sum. The line `(m * x + b) / 2**s` reaches index k exactly at step t_k if m * x + b is at least
+k * 2**s at t_k, and less one place earlier. So the line passes above one set of points and below another. Only their
+convex hulls matter, and for a given s the slopes m of such lines form an interval. Where ties round half to even, the
+points of odd or of even k are one higher, as a tie there does not count; where ties round away from zero, the points
+of all codes up to zero lie higher by what counts as a tie.
 """
 
 from __future__ import annotations
@@ -17,24 +18,26 @@ from nnhw.engines.requantize import Scaler
 from nnhw.ir.types import IntType
 
 MOST_SHIFT = 40
-"""Fraction bits that are tried: sums of 20 bits and codes of 8 need up to some 36."""
+"""Most fraction bits that are tried: sums of 20 bits and codes of 8 need up to about 36."""
 MOST_SLOPE = 1 << 62
-"""Multipliers are not bound beyond."""
+"""Stands for an unbounded multiplier."""
 MOST_AREA_BITS = 62
-"""Bits of a product of two distances that int64 holds with its sign."""
+"""Most bits of a product of two distances: with its sign, int64 holds it."""
 Point = tuple[int, int]
+"""(place, number): the line has to pass above or below the number at that place."""
 
 
 @dataclass(frozen=True)
 class Channel:
-    """A rising step function on a part of the raw range.
+    """A rising step function of one channel on a part of the raw range: the conditions on its line.
 
     Parameters
     ----------
-    steps: ascending; steps outside of low..high bind from one side only.
-    low, high: the part.
-    parity: of ties that round up; None: all do. See `Scaler.parity`.
-    tie_bits: 0, or so many highest fraction bits are 0 in a tie, and up to index `pivot` ties count as one less.
+    steps: first place of each index 1, 2, ..., ascending; a step outside of low..high gives a condition on one side.
+    low, high: the first and the last place of the part.
+    parity: parity of the indices whose ties round up; None: all do. See `Scaler.parity`.
+    tie_bits: 0, or the number of highest fraction bits that are 0 in a tie; then ties up to index `pivot` count as one
+        less.
     """
 
     steps: tuple[int, ...]
@@ -46,7 +49,7 @@ class Channel:
 
     @cache  # noqa: B019 - few, and short-lived
     def hulls(self, shift: int) -> tuple[list[Point], list[Point]]:
-        """Return points at or above which the line runs, and points at or below which it runs, in its own units."""
+        """Return the points at or above which the line runs, and those at or below which it runs."""
         above, below = self._corners
         return (
             [(max(self.steps[k - 1], self.low), (k << shift) + self._down(k, shift)) for k in above],
@@ -74,20 +77,21 @@ class Channel:
         return sorted(found[0]), sorted(found[1])
 
     def _down(self, k: int, shift: int) -> int:
-        """Return how far above k the first number lies that counts as k."""
+        """Return the distance from k * 2**shift to the first number that counts as k."""
         if self.tie_bits:
             return 1 << (shift - self.tie_bits) if k <= self.pivot else 0
         return 0 if self.parity is None else (k + self.parity) & 1
 
     @cache  # noqa: B019 - few, and short-lived
     def slopes(self, shift: int) -> tuple[int, int] | None:
-        """Return the smallest and the largest multiplier for a shift, or None."""
+        """Return the smallest and the largest multiplier of a line with a shift; None if there is no line."""
         low, high = -MOST_SLOPE, MOST_SLOPE
         if shift < self.tie_bits:
             return None
         above, below = self.hulls(shift)
         for x1, y1 in above:
             for x2, y2 in below:
+                # The line is at least y1 at x1 and at most y2 at x2, so multiplier * distance <= most.
                 most, distance = y2 - y1, x2 - x1
                 if distance > 0:
                     high = min(high, most // distance)
@@ -100,12 +104,12 @@ class Channel:
         return low, high
 
     def slope(self, shift: int) -> int | None:
-        """Return the multiplier nearest to zero for a shift, or None."""
+        """Return the multiplier nearest to zero for a shift; None if there is none."""
         slopes = self.slopes(shift)
         return None if slopes is None else min(max(slopes[0], 0), slopes[1])
 
     def addends(self, multiplier: int, shift: int) -> tuple[int, int]:
-        """Return the smallest and the largest addend for one of the `slopes`; where nothing binds, a unit apart."""
+        """Return the smallest and the largest addend for one of the `slopes`; unbounded sides are one unit away."""
         above, below = self.hulls(shift)
         low = max((y - multiplier * x for x, y in above), default=None)
         high = min((y - multiplier * x for x, y in below), default=None)
@@ -115,7 +119,7 @@ class Channel:
         return low, low + unit - 1 if high is None else high
 
     def addend(self, multiplier: int, shift: int) -> int:
-        """Return an addend for a multiplier that `slope` gave."""
+        """Return an addend for a multiplier from `slope`."""
         above, below = self.hulls(shift)
         return self.addends(multiplier, shift)[1 if below and not above else 0]
 
@@ -129,7 +133,8 @@ def _hull_corners(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     if not len(x):
         return np.arange(0)
     if (int(x[-1] - x[0]) * int(y[-1] - y[0])).bit_length() > MOST_AREA_BITS:
-        x, y = x.astype(object), y.astype(object)  # areas would overflow
+        # Areas would overflow int64; Python's integers do not.
+        x, y = x.astype(object), y.astype(object)
     kept = np.flatnonzero(np.append(x[1:] != x[:-1], True))
     while len(kept) > 2:
         run, rise = np.diff(x[kept]), np.diff(y[kept])
@@ -142,13 +147,13 @@ def _hull_corners(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class LinePieces:
-    """A step function as pieces that each have a line.
+    """A step function of one channel, cut into pieces each of which has a line.
 
     Parameters
     ----------
     channels: the conditions of each piece, in the order of the raw sums.
     borders: first raw sum of each piece but the first.
-    falls: the function falls, and the conditions are those of its mirror image.
+    falls: whether the function falls; the conditions are then those of the function of -x.
     """
 
     channels: tuple[Channel, ...]
@@ -159,13 +164,20 @@ class LinePieces:
 def cut(
     steps: list[int], falls: bool, raw: IntType, most: int, parity: int | None, most_shift: int = MOST_SHIFT
 ) -> LinePieces | None:
-    """Return a step function in as few pieces as have lines at all, or None if that is more than `most`."""
+    """Cut a step function into as few pieces with lines as possible; None if more than `most` are needed.
+
+    Parameters
+    ----------
+    steps: ascending. falls: whether the function falls. raw: range of the raw sums.
+    parity, most_shift: see `Channel` and `fit_scaler`.
+    """
     low, high = raw.low, raw.high
     if falls:
         steps, low, high = [1 - step for step in reversed(steps)], -high, -low
     channels: list[Channel] = []
     borders: list[int] = []
     while True:
+        # Greedy is optimal: a part of a piece that has a line has that line, too.
         end = _longest(steps, low, high, parity, most_shift)
         if end is None:
             return None
@@ -182,7 +194,11 @@ def cut(
 
 
 def _longest(steps: list[int], low: int, high: int, parity: int | None, most_shift: int) -> int | None:
-    """Return the last place of the longest range from `low` on that one line serves; it ends before a step."""
+    """Return the last place of the longest range from `low` on that has a line; None if even the shortest has none.
+
+    It ends in front of a step, or at `high`.
+    """
+    # A part of a range that has a line has that line, too, so the ends of ranges with lines can be bisected.
     ends = [*sorted({step - 1 for step in steps if low < step <= high}), high]
     if Channel(tuple(steps), low, high, parity).slope(most_shift) is not None:
         return high
@@ -203,16 +219,18 @@ def fit_scaler(
     parity: int | None = None,
     most_shift: int = MOST_SHIFT,
 ) -> Scaler | None:
-    """Return the multiply-add-shift that is equal to a step function, with the smallest shift, or None.
+    """Return the multiply-add-shift with the smallest shift that equals a step function; None if there is none.
 
     Parameters
     ----------
     steps: int64 [outputs, levels - 1], each row ascending; descending: bool [outputs]; see `Thresholds`.
-    most: pieces that a channel may have, each with its line.
-    parity: of ties that round up, see `Scaler.parity`; None: all do.
-    most_shift: that is tried.
+    code, raw: range of the codes, and of the raw sums.
+    most: most pieces of a channel, each with its own line.
+    parity: parity of the codes whose ties round up, see `Scaler.parity`; None: all do.
+    most_shift: greatest shift that is tried.
     """
     steps, floor, ceiling = occurring_steps(steps, descending, raw)
+    # Many channels have equal steps, such as behind a scale for the whole layer.
     known: dict[tuple[tuple[int, ...], bool], LinePieces | None] = {}
     rows = [(tuple(row), bool(down)) for row, down in zip(steps.tolist(), descending, strict=True)]
     for row in rows:
@@ -240,7 +258,7 @@ def fit_scaler(
 
 
 def occurring_steps(steps: np.ndarray, descending: np.ndarray, raw: IntType) -> tuple[np.ndarray, int, int]:
-    """Return the steps between the lowest and the highest index that occur in any channel, and these two."""
+    """Return the steps between the lowest and the highest index that occur in any channel, and these two indices."""
     always, reached = (steps <= raw.low).sum(axis=1), (steps <= raw.high).sum(axis=1)
     levels = steps.shape[1]
     lowest = int(np.where(descending, levels - reached, always).min())
@@ -250,7 +268,7 @@ def occurring_steps(steps: np.ndarray, descending: np.ndarray, raw: IntType) -> 
 
 
 def smallest_shift(channels: set[Channel]) -> int:
-    """Return the smallest shift that serves all; one that serves also serves when larger."""
+    """Return the smallest shift with which every channel has a line; then all greater shifts do, too."""
     shift = 0
     for channel in channels:
         while channel.slope(shift) is None:

@@ -1,4 +1,4 @@
-"""Foldings: the free choices of a layer's engines, which trade cycles for hardware."""
+"""Foldings: the free choices of a layer's engines, such as the number of cells, which trade cycles for hardware."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from dataclasses import dataclass
 from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer
 
 MOST_LANES = 4096
-"""Products a cycle above which a folding is not considered."""
+"""Foldings with more products per cycle are not considered."""
 MOST_CHANNELS = 64
-"""Channels a cycle above which an engine without products is not considered."""
+"""For engines without a matrix, foldings with more channels per cycle are not considered."""
 PREFERRED_HOP = 4
-"""Cells that share an activation register, where the drain leaves the choice: short wires at few registers."""
+"""Preferred number of cells that share an activation register: wires are short, and registers few."""
 
 
 @dataclass(frozen=True)
 class Folding:
-    """The free choices of one layer. A layer without a matrix has lanes alone.
+    """The free choices of one layer's engines. For a layer without a matrix only the lanes matter.
 
     Parameters
     ----------
-    channel_lanes: channels of a pixel that an engine takes at once.
-    row_lanes: kernel rows that it takes at once.
-    pe: cells.
-    hop: cells that share an activation register.
-    drain: sums that leave in one cycle.
-    logic_pe: cells whose weights are constants in logic.
-    logic_thresholds: thresholds are constants in logic.
-    logic_tails: the last words of block RAMs with weights are constants in logic, where that saves block RAMs.
-    dsp_pe: cells whose products are made in DSP blocks.
-    dsp_scaler: sums may be scaled to codes in DSP blocks.
-    lean_scaler: sums are scaled to codes with as few block RAMs as there is a way.
-    large: line buffers are in large RAM.
-    lut_buffer: line buffers are in LUTs that can be written.
-    roomy: line buffers take the first rows of a frame while the last ones of the frame before are read.
+    channel_lanes: channels of a pixel that an engine takes in a cycle.
+    row_lanes: kernel rows that it takes in a cycle.
+    pe: number of cells of the array; each computes one output at a time.
+    hop: number of neighbouring cells that share an activation register.
+    drain: number of sums that leave the array in a cycle.
+    logic_pe: number of cells whose weights are constants in logic instead of block RAM.
+    logic_thresholds: whether thresholds are constants in logic.
+    logic_tails: whether the last words of memories of weights are in logic, where that saves block RAMs.
+    dsp_pe: number of cells whose products are made in DSP blocks.
+    dsp_scaler: whether DSP blocks may be used to scale sums to codes.
+    lean_scaler: whether to scale sums to codes with the fewest block RAMs possible.
+    roomy: whether line buffers have room for the first rows of a frame while the last rows of the one before are read.
+    large: whether line buffers are in large RAM.
+    lut_buffer: whether line buffers are in writable LUTs.
     """
 
     channel_lanes: int
@@ -54,7 +54,7 @@ class Folding:
 
     @property
     def simd(self) -> int:
-        """Lanes of a cell."""
+        """Products of a cell per cycle."""
         return self.channel_lanes * self.row_lanes
 
 
@@ -92,11 +92,17 @@ def _matrix_foldings(layer: MatrixLayer) -> Iterator[Folding]:
 
 
 def drain_and_hop(pe: int, steps: int) -> tuple[int, int] | None:
-    """Return the smallest drain, and for it the hop nearest the preferred one, that a fold of `steps` beats allows.
+    """Return (drain, hop): the smallest drain, and for it the hop closest to the preferred one; None if there is none.
 
-    Sums leave in `pe / drain` cycles after the last of `pe / hop` groups is done; both must fit in a fold.
+    Parameters
+    ----------
+    pe: number of cells.
+    steps: beats of a fold, which is the time in which the cells compute one sum each. The last of `pe / hop` groups of
+        cells is done `pe / hop - 1` cycles after the first, and then the sums leave in `pe / drain` cycles: both must
+        fit in a fold.
     """
     for drain in divisors(pe):
+        # Sums would come faster than they drain.
         if pe // drain > steps:
             continue
         hops = [hop for hop in divisors(pe) if hop % drain == 0 and pe // hop - 1 + pe // drain <= steps]

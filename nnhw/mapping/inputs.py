@@ -1,4 +1,4 @@
-"""Codes that come in: those of a quantizer with a zero point, which reach too far for a byte, travel shifted."""
+"""The input's codes as bytes: codes of a quantizer with a zero point do not fit into a byte, and travel shifted."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ BYTE_BITS = 8
 
 
 def as_byte(codes: IntType) -> tuple[IntType, int]:
-    """Return the elements in which codes travel, and the offset: code = element + offset.
+    """Return the type of the elements that travel on the link, and the offset: code = element + offset.
 
-    Codes that fit into a byte travel as they are. Others that are no more than a byte tells apart travel as signed
-    bytes: of `Int(8, zero_point=z)`, whose codes are -128 - z to 127 - z, what the quantizer itself calls its codes.
+    Codes that fit into a byte travel as they are. Others with at most 256 values travel as signed bytes. In the IR,
+    `Int(8, zero_point=z)` has the codes -128 - z to 127 - z; the bytes are -128 to 127, the quantizer's own numbers.
     """
     if codes.bits <= BYTE_BITS or codes.high - codes.low >= 1 << BYTE_BITS:
         return codes, 0
@@ -26,13 +26,14 @@ def as_byte(codes: IntType) -> tuple[IntType, int]:
 
 
 def read_bytes(layers: Sequence[Layer], source: str, codes: IntType, shape: tuple[int, ...]) -> tuple[Layer, ...]:
-    """Return layers that read the input as it travels.
+    """Return layers that read the elements of the input instead of its codes.
 
-    Sums of products take the elements themselves: what is lacking is a constant, which `Encodings` knows, and the
-    border is the element of 0. In front of all others, the offset is added.
+    Sums of products read the elements: what their sums lack is a constant, which `Encodings` keeps, and a border of 0
+    becomes the element of code 0. For all other layers, an additional layer adds the offset first.
 
     Parameters
     ----------
+    layers: layers that read the codes.
     source, codes, shape: name, type and shape of the input.
     """
     _, offset = as_byte(codes)
@@ -44,12 +45,13 @@ def read_bytes(layers: Sequence[Layer], source: str, codes: IntType, shape: tupl
         return tuple(found)
     extent = as_map(shape)
     steps = np.arange(codes.low, codes.high + 1)[None].repeat(extent[0], axis=0)
+    # A layer with a function streams plain codes; this one has each code as its own step.
     identity = StepFunction(steps[:, 1:], steps, codes)
     return SumLayer("input", whole, Location(), (source,), identity, codes, (1,), extent), *found
 
 
 def _shifted(layer: Layer, source: str, whole: str, offset: int) -> Layer:
-    """Return a layer that reads the elements where it can, else the codes, which have the name `whole`."""
+    """Return a layer that reads the elements if it can, else the codes by the name `whole`."""
     if source not in layer.inputs or isinstance(layer, SumLayer):
         return layer
     if not isinstance(layer, MatrixLayer | ChannelLayer) or (isinstance(layer, ChannelLayer) and layer.op == "max"):

@@ -1,25 +1,28 @@
-"""What the mapper maps: the layers of an integer graph, each one an engine or a few, joined by streams."""
+"""Layers: an integer graph as the mapper sees it. Each layer becomes one engine or a few; streams connect them."""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import gcd, prod
 
 import numpy as np
 
 from nnhw.engines.own import OwnEngine, Port
 from nnhw.ir import IntType, Location, Op
+from nnhw.ir.ops import IntegerNorm, IntegerSoftmax
 
 Pair = tuple[int, int]
 Shape = tuple[int, int, int]
 """(channels, height, width) of a feature map; a vector has height and width 1, a series height 1."""
 Loops = tuple[int, int, int, int]
-"""(outer, rows, columns, run) of a stream, the outermost first."""
+"""Counts of nested loops over the elements of a stream: (outer, rows, columns, run), the outermost first."""
 
 
 @dataclass(frozen=True, eq=False)
 class DoubleScaling:
-    """How a step function is written with two roundings: see the IR's `rescale`.
+    """A step function as fixed-point arithmetic with double rounding: see the IR's `rescale`.
 
     Parameters
     ----------
@@ -41,14 +44,30 @@ class StepFunction:
     ----------
     thresholds: int64 [channels, steps], each row sorted.
     codes: int64 [channels, steps + 1].
-    code: their type.
-    scaling: a second form of the same function, on every accumulator that occurs; or None.
+    code: type of the codes.
+    scaling: the same function, for every accumulator that occurs, as fixed-point arithmetic; None if not known.
     """
 
     thresholds: np.ndarray
     codes: np.ndarray
     code: IntType
     scaling: DoubleScaling | None = None
+
+    @cached_property
+    def _digest(self) -> bytes:
+        second = () if self.scaling is None else (self.scaling.multiplier, self.scaling.exponent, self.scaling.bias)
+        digest = hashlib.sha256(repr((self.code, self.scaling and self.scaling.offset)).encode())
+        for values in (self.thresholds, self.codes, *second):
+            digest.update(repr((values.dtype, values.shape)).encode())
+            digest.update(np.ascontiguousarray(values).tobytes())
+        return digest.digest()
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the other is the same function, written in the same way."""
+        return isinstance(other, StepFunction) and self._digest == other._digest
+
+    def __hash__(self) -> int:
+        return hash(self._digest)
 
 
 @dataclass(frozen=True)
@@ -57,9 +76,9 @@ class Padding:
 
     Parameters
     ----------
-    before, after: (rows, columns).
-    value: of its elements.
-    bipolar: what it surrounds is bipolar, which a border of zeros makes a number.
+    before, after: (rows, columns) at the top left, and at the bottom right.
+    value: of the border's elements.
+    bipolar: whether the map inside is bipolar, which with a border of zeros becomes a map of -1, 0 and 1.
     """
 
     before: Pair
@@ -79,16 +98,16 @@ class Padding:
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """What all layers have.
+    """The base of all layers.
 
     Parameters
     ----------
-    name: of the model's layer.
-    node: the IR value that leaves.
-    location: where the user's model says it.
-    inputs: the IR values that come in, each made by another layer or the input of the graph.
-    function: from accumulators to codes, or None.
-    element: type of the IR value that leaves.
+    name: name of the model's layer.
+    node: name of the IR value that leaves.
+    location: place in the user's model.
+    inputs: names of the IR values that come in, each from another layer or from the input of the graph.
+    function: function from accumulators to codes; None: the accumulators leave.
+    element: element type of the IR value that leaves.
     """
 
     name: str
@@ -110,12 +129,12 @@ class Layer:
 
     @property
     def run(self) -> int:
-        """Elements that stay together, of which an engine without a matrix takes a divisor at once."""
+        """Number of elements that stay together in the stream; lanes of an engine without a matrix must divide it."""
         return self.shape[0]
 
     @property
     def products(self) -> int:
-        """Products of weights and activations of one frame, those with padding not counted."""
+        """Products of weights and activations per frame, without those with padding."""
         return 0
 
 
@@ -153,7 +172,7 @@ class WindowLayer(Layer):
         return rows, columns
 
     def taps(self, positions: Pair) -> int:
-        """Return the taps of the kernel at the first so many rows and columns of positions, not those of padding."""
+        """Return the number of taps of the first (rows, columns) of positions, without those in padding."""
         before = self.padding.before if self.padding else (0, 0)
         totals = []
         for axis in range(2):
@@ -171,8 +190,8 @@ class MatrixLayer(WindowLayer):
     ----------
     weights: int64 [outputs, channels / groups, kernel rows, kernel columns].
     weight: their type.
-    groups: of channels that do not mix.
-    pool: (rows, columns) of a max pooling behind whose windows tile the map, or (1, 1).
+    groups: number of groups of channels that do not mix.
+    pool: (rows, columns) of the windows of a max pooling behind the layer, which tile the map; (1, 1) without one.
     """
 
     weights: np.ndarray = field(repr=False)
@@ -188,7 +207,7 @@ class MatrixLayer(WindowLayer):
 
     @property
     def vectors(self) -> int:
-        """Output pixels that are computed for one frame."""
+        """Output pixels that are computed per frame, in front of pooling."""
         return self.blocks[0] * self.blocks[1] * self.pool[0] * self.pool[1]
 
     @property
@@ -275,6 +294,59 @@ class PairLayer(Layer):
 
 
 @dataclass(frozen=True, eq=False)
+class RowLayer(Layer):
+    """What works on rows: the elements of one axis, which follow one another in the stream.
+
+    Parameters
+    ----------
+    kind: type of the elements that come in.
+    length: elements of a row.
+    extent: the shape.
+    """
+
+    kind: IntType
+    length: int
+    extent: Shape
+
+    @property
+    def shape(self) -> Shape:
+        """The feature map that leaves."""
+        return self.extent
+
+    @property
+    def run(self) -> int:
+        """Elements that stay together: a row, or a pixel where each channel has a function of its own."""
+        return self.length if self.function is None else gcd(self.length, self.extent[0])
+
+    @property
+    def rows(self) -> int:
+        """Rows of a frame."""
+        return prod(self.extent) // self.length
+
+
+@dataclass(frozen=True, eq=False)
+class NormLayer(RowLayer):
+    """A normalization along one axis."""
+
+    op: IntegerNorm
+
+
+@dataclass(frozen=True, eq=False)
+class SoftmaxLayer(RowLayer):
+    """A softmax along one axis.
+
+    Parameters
+    ----------
+    table: int64 [distances], of powers.
+    keep: bool [rows, length], the elements that take part; None: all do.
+    """
+
+    op: IntegerSoftmax
+    table: np.ndarray = field(repr=False)
+    keep: np.ndarray | None = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
 class ConcatLayer(Layer):
     """Feature maps behind one another along the channels, the columns or the rows: streams that take turns.
 
@@ -302,14 +374,14 @@ class ConcatLayer(Layer):
 
 @dataclass(frozen=True, eq=False)
 class SliceLayer(Layer):
-    """A part of a feature map along one axis: of each turn of the stream some elements stay.
+    """A part of a feature map along one axis: some elements of each turn of the stream are kept.
 
     Parameters
     ----------
-    turns: of a frame, see `ConcatLayer`.
-    period: elements of a turn that come in.
-    first, count: those that stay.
-    extent: the shape that leaves.
+    turns: turns per frame, see `ConcatLayer`.
+    period: elements that come in per turn.
+    first, count: the first element of a turn that is kept, and how many are kept.
+    extent: shape of the map that leaves.
     """
 
     turns: int
@@ -331,12 +403,12 @@ class SliceLayer(Layer):
 
 @dataclass(frozen=True, eq=False)
 class TransposeLayer(Layer):
-    """A stream in another order: of four loops over its elements the two in the middle change places.
+    """A stream in another order: of four nested loops over its elements, the two in the middle change places.
 
     Parameters
     ----------
-    loops: counts of what comes in, the outermost first: [outer, rows, columns, run] --> [outer, columns, rows, run].
-    extent: the shape that leaves.
+    loops: counts of the loops at the input: [outer, rows, columns, run] --> [outer, columns, rows, run].
+    extent: shape of the map that leaves.
     """
 
     loops: Loops
@@ -375,7 +447,7 @@ class UpsampleLayer(Layer):
 
 @dataclass(frozen=True, eq=False)
 class PadLayer(Layer):
-    """A border that no window layer takes with it."""
+    """Padding that is not part of a window layer."""
 
     source: Shape
     padding: Padding
@@ -388,14 +460,14 @@ class PadLayer(Layer):
 
 @dataclass(frozen=True, eq=False)
 class OwnLayer(Layer):
-    """An operator with an engine from outside of nnhw.
+    """An operator with an engine that the user brings.
 
     Parameters
     ----------
     op: the operator.
     engine: the class of its engines.
-    sources: what it reads.
-    extent: the shape that leaves.
+    sources: types and shapes of its inputs.
+    extent: shape of the map that leaves.
     """
 
     op: Op
@@ -410,9 +482,10 @@ class OwnLayer(Layer):
 
 
 def as_map(shape: tuple[int, ...]) -> Shape:
-    """Return an IR shape as a feature map that streams alike: [elements], [channels, length], or [channels, .., width].
+    """Return the feature map that streams like a value of an IR shape.
 
-    All axes between the first and the last are rows.
+    The shape is [elements], [channels, length] or [channels, .., width]: the last axis counts columns, and all axes
+    between the first and the last together count rows.
     """
     channels, *sides = shape
     return channels, prod(sides[:-1]), sides[-1] if sides else 1

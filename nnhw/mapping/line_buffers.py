@@ -1,4 +1,4 @@
-"""Where the line buffer of a window is, and how deep."""
+"""The line buffer of a sliding window: its depth, and whether it is in block RAM, large RAM or LUTs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from nnhw.families import Family
 from nnhw.mapping.folding import Folding
 
 MOST_BUFFER_LOG2 = 17
+"""Line buffers have fewer address bits than this."""
 MOST_LUT_RAM = 128
-"""Words of a line buffer in LUTs: beyond, what chooses among them takes more than the memory."""
+"""Most words of a line buffer in LUTs: with more, the multiplexer of its banks takes more than the memory."""
 
 
 def buffered_window(
     make: Callable[[int], WindowConfig], bits: int, folding: Folding, family: Family, where: str
 ) -> WindowConfig:
-    """Return a window whose line buffer is where a folding wants it; see `deepest_window`."""
+    """Return a window whose line buffer is in the memory that a folding chooses; see `deepest_window`."""
     if folding.large:
         return large_window(make, bits, family, where)
     if folding.lut_buffer:
@@ -29,15 +30,19 @@ def buffered_window(
 def deepest_window(
     make: Callable[[int], WindowConfig], bits: int, family: Family, where: str, roomy: bool = False
 ) -> WindowConfig:
-    """Return the window with the deepest line buffer that costs no more block RAM than the shallowest.
+    """Return the window with the deepest line buffer that takes no more block RAMs than the shallowest one.
 
-    It must hold the rows of one row of blocks, and one more so that the next row can come in.
+    It must hold the rows that one row of blocks (output pixels that are pooled together) reads, and one more, so that
+    the next row can come in meanwhile.
 
     Parameters
     ----------
-    make: returns the window of so many address bits; MappingError where they are too few.
-    bits: of a word.
-    roomy: it must hold the rows of a frame's last row of blocks and those of the next frame's first one.
+    make: returns the window for a number of address bits, or raises MappingError if they are too few.
+    bits: bits of a word of the line buffer.
+    where: the layer, for messages.
+    roomy: whether it must hold the rows of a frame's last row of blocks together with those of the next frame's first.
+
+    Raises: MappingError if it would be too deep.
     """
     least = _least_address_bits(make, roomy)
     if least >= MOST_BUFFER_LOG2:
@@ -45,6 +50,7 @@ def deepest_window(
             f"layer {where} needs a line buffer of more than {1 << MOST_BUFFER_LOG2 - 1} words; use a smaller input or "
             "more lanes"
         )
+    # A block RAM that is only partly used has room for more rows at no cost.
     rams, most = family.block_rams(1 << least, bits), least
     while (
         1 << most < family.block_ram.modes[-1][0]
@@ -56,9 +62,9 @@ def deepest_window(
 
 
 def large_window(make: Callable[[int], WindowConfig], bits: int, family: Family, where: str) -> WindowConfig:
-    """Return the window with the smallest line buffer in large RAM that takes the next frame; see `deepest_window`.
+    """Return the window with the smallest roomy line buffer in large RAM; see `deepest_window`.
 
-    Raises: MappingError where the family has no large RAM, or none that deep.
+    Raises: MappingError if the family has no large RAM, or none that deep.
     """
     least = _least_address_bits(make, True)
     if least < MOST_BUFFER_LOG2 and family.large_rams(1 << least, bits) is not None:
@@ -69,7 +75,7 @@ def large_window(make: Callable[[int], WindowConfig], bits: int, family: Family,
 def lut_window(make: Callable[[int], WindowConfig], family: Family, where: str, roomy: bool) -> WindowConfig:
     """Return the window with the smallest line buffer in LUTs; see `deepest_window`.
 
-    Raises: MappingError where the family has no such memory, or the line buffer needs too many words.
+    Raises: MappingError if the family has no LUT memory, or the line buffer needs too many words.
     """
     least = _least_address_bits(make, roomy)
     if family.lut_ram.words and 1 << least <= MOST_LUT_RAM:
@@ -80,7 +86,7 @@ def lut_window(make: Callable[[int], WindowConfig], family: Family, where: str, 
 def _least_address_bits(make: Callable[[int], WindowConfig], roomy: bool) -> int:
     """Return the address bits of the smallest line buffer that is deep enough, at least 1; see `deepest_window`.
 
-    Raises: MappingError where a window cannot be made whatever its depth, or needs more than the deepest.
+    Raises: MappingError if a window cannot be made even with the deepest line buffer.
     """
     window = make(MOST_BUFFER_LOG2 - 1)
     rows = window.block_rows + (window.rows_left if roomy else 1)

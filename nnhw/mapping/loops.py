@@ -1,4 +1,4 @@
-"""Loops over the steps of a sequence: what engines run is one step, around the memories of its states."""
+"""Graphs with loops over the steps of a sequence: engines run one step, with memories that keep its states."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from nnhw.ir import Graph, OneStep, one_step
 
 
 def step_of(body: Graph) -> OneStep:
-    """Return what engines run: one step of an integer graph of sequences; any other graph as it is.
+    """Return what engines run of an integer graph: one step if its input is a sequence, else the graph itself.
 
     Raises
     ------
-    MappingError: it needs a whole sequence at once, or a state begins as a computed value.
+    MappingError: the graph needs a whole sequence at once, or the initial value of a state is computed.
     """
     if not body.inputs[0].type.is_sequence:
         return OneStep(body, (), body)
@@ -22,10 +22,10 @@ def step_of(body: Graph) -> OneStep:
 
 
 def refuse_loops(body: Graph, why: str) -> None:
-    """Raise MappingError, or MappingProblems, with the loops of an integer graph, if there are any.
+    """Raise MappingError, or a ProblemList of several, for the loops of an integer graph; return if it has none.
 
     Parameters
     ----------
-    why: no hardware is made of them, and what to do.
+    why: why no hardware is made of loops here, and what to do, for the message.
     """
     raise_all([MappingError(f"{loop}: {why}") for loop, _ in body.loops])

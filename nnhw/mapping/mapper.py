@@ -25,11 +25,11 @@ from nnhw.mapping.waits import waits, without_waits
 
 MOST_ROUNDS = 5
 LEAST_ROOM = 0.01
-"""Share of the logic that is left at least for what is known only with the whole, where a mapping is too large."""
+"""Where a mapping is too large, the next try leaves at least this share of the logic for FIFOs and converters."""
 _PRICES = (1.0, 3.0, 8.0, 0.3, 20.0, 60.0)
-"""What a block RAM is worth, as multiples of the family's usual price, in the order in which they are tried."""
+"""Prices of a block RAM, as multiples of the family's usual price in logic cells, in the order of their trial."""
 BUSY = (0.2, 0.6, 0.9)
-"""Shares of the slowest layer's cycles from which on layers get line buffers that they never wait for, if that fits."""
+"""Layers that take at least such a share of the interval get roomy line buffers, if that fits; shares in turn."""
 
 
 def map_body(
@@ -46,15 +46,15 @@ def map_body(
 
     Parameters
     ----------
-    body: one integer input, one integer output. Of sequences, a frame of the accelerator is one step.
-    board_name: for the record.
-    budget: what the engines may take.
-    family: of the device.
-    target_interval: cycles a frame that suffice; the smallest mapping that reaches them is taken. None: the
+    body: integer graph with one input and one output. If these are sequences, a frame of the accelerator is one step.
+    board_name: name of the board, which is noted in the accelerator.
+    budget: resources that the engines may take.
+    family: device family.
+    target_interval: cycles per frame that suffice: the smallest mapping that reaches them is returned. None: the
         fastest that fits.
-    overrides: for a layer's name, any of `pe`, `channel_lanes`, `row_lanes`, `hop`, `drain`, `logic_pe`.
-    sequences: of a recurrent network, so many take turns, a step of each: engines that would wait for the state of the
-        step before work on the steps of the others.
+    overrides: by layer name, fixed values of `pe`, `channel_lanes`, `row_lanes`, `hop`, `drain` or `logic_pe`.
+    sequences: number of sequences of a recurrent network whose steps take turns. Engines that would wait for the state
+        of the step before work on the other sequences meanwhile.
 
     Raises
     ------
@@ -95,9 +95,9 @@ class Mapper:
 
     Parameters
     ----------
-    space: of the network.
-    frontiers: the candidates of each layer.
-    board_name: for the record.
+    space: design space of the network.
+    frontiers: the candidates of each layer, fastest first.
+    board_name: name of the board, which is noted in the accelerator.
     """
 
     def __init__(self, space: DesignSpace, frontiers: Sequence[Sequence[Candidate]], board_name: str) -> None:
@@ -133,28 +133,31 @@ class Mapper:
         return _best(self, budget, target_interval)
 
     def intervals(self, budget: Budget, target: int | None) -> list[int]:
-        """Return the cycles a frame to try, ascending.
+        """Return the intervals to try, in cycles per frame, ascending.
 
         Parameters
         ----------
-        target: cycles a frame that suffice, or None; see `map_body`.
+        target: an interval that suffices, or None; see `map_body`.
         """
+        # Between the cycles of two candidates, the choice of foldings does not change.
         slowest = max(min(candidate.cycles for candidate in candidates) for candidates in self.frontiers)
         fastest = max(slowest, least_interval(self.space.step.graph))
         given = sorted({candidate.cycles for candidates in self.frontiers for candidate in candidates})
         intervals = [fastest, *(interval for interval in given if interval > fastest)]
         if budget.spram:
-            intervals.append(2 * intervals[-1])  # a line buffer in large RAM is not read and written in the same cycle
+            # A line buffer in large RAM cannot be read and written in the same cycle.
+            intervals.append(2 * intervals[-1])
         if target is None:
             return intervals
         return [interval for interval in intervals if interval <= target][-1:] or intervals[:1]
 
     def first_that_fits(self, budget: Budget, intervals: Sequence[int], busy: float | None = None) -> Accelerator:
-        """Return the accelerator at the first interval at which it fits with everything that stands between the layers.
+        """Return the accelerator at the shortest interval at which it fits with its FIFOs and converters.
 
         Parameters
         ----------
-        busy: see `within`; None: line buffers become roomy where that fits at the same interval.
+        intervals: cycles per frame to try, ascending.
+        busy: see `within`; None: line buffers become roomy if that fits at the same interval.
 
         Raises
         ------
@@ -169,7 +172,8 @@ class Mapper:
             except MappingError:
                 if not placed:
                     raise
-                break  # the layers alone would fit
+                # The layers alone fit, as a round before has shown.
+                break
             known = self.space.chained_cost(placed)
             if known is None or _fits(known, stretched):
                 accelerator, total = self._assembled(placed, budget)
@@ -204,14 +208,14 @@ class Mapper:
     def _slower_that_fits(
         self, budget: Budget, left: Budget, stretched: Budget, intervals: Sequence[int], busy: float | None
     ) -> tuple[list[Folding], Accelerator] | None:
-        """Return the fastest that fits with all between its layers, which are as small as each interval allows.
+        """Return the foldings and the accelerator of the shortest interval that fits with FIFOs; None if none fits.
 
-        Faster foldings were tried with less and less room. Those that they did not fit into may still take less with
-        their FIFOs: slower ones need fewer.
+        `first_that_fits` has tried the layers with less and less room. Here each interval has its smallest foldings,
+        even if they exceed that room: slower foldings need fewer FIFOs, so the whole may fit all the same.
 
         Parameters
         ----------
-        left: of the budget for the layers; the last that was tried.
+        left: the part of the budget for the layers that was tried last.
         """
         found: dict[int, tuple[list[Folding], Accelerator]] = {}
 
@@ -228,11 +232,13 @@ class Mapper:
     def fastest(
         self, budget: Budget, intervals: Sequence[int], busy: float | None = None
     ) -> tuple[list[Folding], Cost]:
-        """Return the foldings of the first interval that fits, and their cost; a longer one never costs more.
+        """Return the foldings of the shortest interval that fits, and their cost, without FIFOs and converters.
+
+        It is found by bisection, as foldings for a longer interval never cost more.
 
         Parameters
         ----------
-        busy: see `within`; None: line buffers become roomy where that fits at the same interval.
+        busy: see `within`; None: line buffers become roomy if that fits at the same interval.
         """
         results: dict[int, tuple[list[Folding], Cost]] = {}
 
@@ -240,6 +246,7 @@ class Mapper:
             results[interval] = self.within(budget, interval, busy)
             return not budget.excess(results[interval][1])
 
+        # `fits` keeps all results, of which that of the chosen interval is returned, or that of the longest one named.
         index = bisect_left(intervals, True, key=fits)
         if index < len(intervals) and fits(intervals[index]):
             interval, thrifty = intervals[index], self.space.family.lut_ram.words > 0
@@ -253,14 +260,14 @@ class Mapper:
     def within(
         self, budget: Budget, interval: int, busy: float | None = None, thrifty: bool = False
     ) -> tuple[list[Folding], Cost]:
-        """Return the smallest foldings that take at most `interval` cycles, and their cost.
+        """Return the smallest foldings of at most `interval` cycles, and their cost, which may exceed the budget.
 
         Block RAM is weighed against logic at one price after another, until both suffice.
 
         Parameters
         ----------
-        busy: share of the interval from which on layers get roomy line buffers; None: none does.
-        thrifty: all prices are tried, for the fewest logic cells.
+        busy: layers that take at least this share of the interval get roomy line buffers; None: no layer does.
+        thrifty: whether to try all prices, for the fewest logic cells.
         """
         block_ram_lc, placement = self.space.family.block_ram_lc, PartMover(self.space, budget)
         best: tuple[float, list[Folding], Cost] | None = None
@@ -280,7 +287,7 @@ class Mapper:
 
     @staticmethod
     def _may_be_roomy(item: Candidate, busy: float | None, interval: int) -> bool:
-        """Return whether a layer gets a roomy line buffer; in LUTs there is no room."""
+        """Return whether a layer gets a roomy line buffer; one in LUTs stays small."""
         return busy is not None and item.cycles >= busy * interval and not item.folding.lut_buffer
 
 
@@ -290,5 +297,5 @@ def _fits(total: Cost, stretched: Budget) -> bool:
 
 
 def _room(missing: float, given: float) -> float:
-    """Return how much less may be taken at the next try, where so much is missing; nothing where nothing is."""
+    """Return by how much to reduce the room for the next try, if `missing` resources were too many; else 0."""
     return max(missing, LEAST_ROOM * given) if missing > 0 else 0.0

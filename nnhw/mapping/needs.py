@@ -1,4 +1,4 @@
-"""What each layer takes, and for what: said where a network does not fit."""
+"""The resources that each layer takes, and for what purpose, for the message that a network does not fit."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from nnhw.mapping.layers import Layer, MatrixLayer
 def needs_of(
     space: DesignSpace, placed: Sequence[Folding], accelerator: Accelerator | None = None
 ) -> tuple[LayerNeed, ...]:
-    """Return what each layer takes with its folding.
+    """Return the resources that each layer takes with its folding.
 
     Parameters
     ----------
-    accelerator: of these layers, where it is known: with the FIFOs in front of them; else without.
+    placed: folding of each layer.
+    accelerator: of these foldings; if given, the FIFOs in front of layers count, too.
     """
     fifos: Counter[str] = Counter()
     for stage in accelerator.stages if accelerator is not None else ():

@@ -1,4 +1,4 @@
-"""Engines from outside of nnhw: made for a layer, and compared with the meaning of its operator."""
+"""Engines that users bring: planned for a layer, and compared with the definition of its operator."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from nnhw.errors import InputError, MappingError
 from nnhw.mapping.layers import OwnLayer
 
 FRAMES = 4
-"""Random frames on which an engine's golden function is compared with its operator, beside the ends of the ranges."""
+"""Number of random frames on which an engine's golden function is compared with its operator; two frames with the least
+and the greatest values come in addition."""
 
 
 def planned(layer: OwnLayer, lanes: int) -> OwnEngine:
-    """Return the engine of a layer.
+    """Return the user's engine for a layer.
 
     Parameters
     ----------
@@ -22,8 +23,8 @@ def planned(layer: OwnLayer, lanes: int) -> OwnEngine:
 
     Raises
     ------
-    MappingError: it cannot have so many lanes.
-    InputError: it fails, contradicts itself, or its golden function is not what its operator means.
+    MappingError: the engine cannot have so many lanes.
+    InputError: its code fails, it contradicts itself, or its golden function differs from its operator.
     """
     output = Port(layer.element, layer.shape)
     where = f"engine '{layer.engine.__name__}' of layer {layer.where}"
@@ -46,7 +47,7 @@ def planned(layer: OwnLayer, lanes: int) -> OwnEngine:
 
 
 def _compare(layer: OwnLayer, engine: OwnEngine, where: str) -> None:
-    """Compare the golden function of an engine with its operator, frame by frame. Raises: InputError."""
+    """Compare the golden function of an engine with its operator on some frames. Raises: InputError if they differ."""
     generator = np.random.default_rng(1)
     for number in range(FRAMES + 2):
         inputs = [_frame(source, number, generator) for source in layer.sources]
@@ -64,7 +65,7 @@ def _compare(layer: OwnLayer, engine: OwnEngine, where: str) -> None:
 
 
 def _evaluated(layer: OwnLayer, inputs: list[np.ndarray], where: str) -> np.ndarray:
-    """Return what the operator means, [1, *shape]."""
+    """Return the operator's result, int64 [1, *shape]. Raises: InputError if it fails or leaves its stated range."""
     try:
         result: np.ndarray = layer.op.evaluate(*inputs)
     except Exception as error:  # somebody else's code may fail in any way
@@ -78,7 +79,7 @@ def _evaluated(layer: OwnLayer, inputs: list[np.ndarray], where: str) -> np.ndar
 
 
 def _frame(source: Port, number: int, generator: np.random.Generator) -> np.ndarray:
-    """Return the least values, the greatest, or random ones: [1, *shape]."""
+    """Return a frame [1, *shape]: number 0 has the least values, 1 the greatest, others random ones."""
     kind, shape = source.element, (1, *source.shape)
     if number < 2:
         return np.full(shape, (kind.low, kind.high)[number])

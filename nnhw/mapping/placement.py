@@ -1,4 +1,4 @@
-"""Where the parts of chosen engines are: in logic, block RAM, large RAM or DSP blocks."""
+"""Placement of the parts of chosen engines in logic, block RAM, large RAM or DSP blocks."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from nnhw.families import Cost
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.design_space import DesignSpace
 from nnhw.mapping.folding import Folding
-from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer, PairLayer
+from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer, PairLayer, RowLayer
 
 _Move = tuple[float, Folding, Cost]
-"""Logic cells for each block RAM that is saved, the folding, and its cost."""
+"""A change of a layer's folding: logic cells that it takes per block RAM that it saves, the new folding, its cost."""
 
 
 class PartMover:
-    """Moves parts of engines to the resources of which a budget has some left.
+    """Moves parts of engines between kinds of resources, so that a budget suffices; each method is greedy.
 
     Parameters
     ----------
-    space: of the network.
-    budget: what the engines may take.
+    space: design space of the network.
+    budget: the resources that the engines may take.
     """
 
     def __init__(self, space: DesignSpace, budget: Budget) -> None:
@@ -32,11 +32,14 @@ class PartMover:
         self.budget = budget
 
     def buffers(self, chosen: Sequence[Folding], interval: int) -> list[Folding]:
-        """Move line buffers to large RAM until the block RAMs suffice, those first that save most of them for each.
+        """Move line buffers to large RAM until the block RAMs suffice; those with most block RAMs per large RAM first.
 
         Parameters
         ----------
-        interval: cycles of a frame that no layer may exceed; a large RAM has a single port, which costs some.
+        chosen: folding of each layer.
+        interval: cycles per frame that no layer may exceed; line buffers in large RAM are slower, as it has one port.
+
+        Returns: the foldings with their `large`.
         """
         placed, moves = list(chosen), []
         pairs = list(zip(self.space.layers, placed, strict=True))
@@ -59,11 +62,11 @@ class PartMover:
         return placed
 
     def weights(self, chosen: Sequence[Folding]) -> tuple[list[Folding], Cost]:
-        """Move weights and scalings from block RAM to logic, cheapest first, until the block RAMs suffice.
+        """Move weights and scalings from block RAM to logic until the block RAMs suffice, the cheapest move first.
 
         Returns
         -------
-        The foldings with their `logic_pe` and `lean_scaler`, and their cost (which may still exceed the budget).
+        The foldings with their `logic_pe`, `lut_buffer` and `lean_scaler`, and their cost, which may exceed the budget.
         """
         placed = list(chosen)
         costs = self.space.costs(placed)
@@ -77,11 +80,16 @@ class PartMover:
                 break
             _, index, (_, moved, after) = min(moves, key=lambda move: move[:2])
             placed[index], costs[index] = moved, after
+            # Only the layer that has changed needs new moves; those of the others stay valid.
             del known[index]
         return placed, sum(costs, Cost())
 
     def products(self, chosen: Sequence[Folding], taken: Cost) -> tuple[list[Folding], Cost]:
-        """Move products and scalings from logic to DSP blocks, as many as there are, where each saves most logic.
+        """Move products and scalings from logic to the DSP blocks that there are, where a block saves most logic.
+
+        Parameters
+        ----------
+        taken: cost of the given foldings.
 
         Returns
         -------
@@ -100,6 +108,7 @@ class PartMover:
             if kind == "dsp_scaler" and blocks <= left:
                 placed[index] = replace(placed[index], dsp_scaler=True)
                 left -= blocks
+            # `blocks` is what one cell takes: as many cells as the blocks that are left allow.
             elif kind == "dsp_pe":
                 cells = min(placed[index].pe, left // blocks)
                 placed[index] = replace(placed[index], dsp_pe=cells)
@@ -109,7 +118,7 @@ class PartMover:
         return placed, sum(self.space.costs(placed), Cost())
 
     def thresholds(self, chosen: Sequence[Folding], taken: Cost) -> list[Folding]:
-        """Move thresholds from logic to the block RAMs that are left, where that saves most logic."""
+        """Move thresholds from logic to block RAMs that are left, if a block RAM saves as much logic as it is worth."""
         placed, left = list(chosen), self.budget.ebr - taken.ebr
         while True:
             moves = []
@@ -127,17 +136,19 @@ class PartMover:
             placed[index], left = moved, left - more
 
     def _into_dsp(self, layer: Layer, folding: Folding) -> Iterable[tuple[str, Folding]]:
-        """Yield what could be moved to DSP blocks: one cell's products, the scaling of sums."""
+        """Yield the name of the changed field and the folding for each part that could be moved to DSP blocks."""
         if isinstance(layer, MatrixLayer | ChannelLayer) and layer.weight is not None:
             if LaneArithmetic(layer.activation, layer.weight).can_use_dsp:
                 yield "dsp_pe", replace(folding, dsp_pe=1)
         if isinstance(layer, PairLayer) and layer.op == "product" and can_use_dsp(*layer.kinds):
             yield "dsp_pe", replace(folding, dsp_pe=1)
+        if isinstance(layer, RowLayer):
+            yield "dsp_pe", replace(folding, dsp_pe=1)
         if layer.function is not None:
             yield "dsp_scaler", replace(folding, dsp_scaler=True)
 
     def _into_logic(self, layer: Layer, folding: Folding) -> Iterable[list[Folding]]:
-        """Yield the ways to take fewer block RAMs: more and more weights as constants in logic; a lean scaling."""
+        """Yield the ways to take fewer block RAMs, each as a list of foldings with growing effect."""
         if isinstance(layer, MatrixLayer):
             counts = range(folding.logic_pe + 1, self._most_logic_pe(layer, folding) + 1)
             yield [replace(folding, logic_pe=count) for count in counts]
@@ -149,7 +160,7 @@ class PartMover:
             yield [replace(folding, lean_scaler=True)]
 
     def _most_logic_pe(self, layer: MatrixLayer, folding: Folding) -> int:
-        """Return the cells of an array whose weights may be constants in logic."""
+        """Return the number of cells of an array whose weights may be constants in logic."""
         words = layer.weights.size // (folding.pe * folding.simd)
         deep = self.space.family.logic.deep_rom
         if deep is None or words <= deep[0]:
@@ -157,16 +168,18 @@ class PartMover:
         return min(folding.pe, deep[1] // (words * folding.simd * layer.weight.bits))
 
     def _ways_into_logic(self, layer: Layer, folding: Folding, before: Cost) -> list[_Move]:
-        """Return the first step of each way of a layer to take fewer block RAMs."""
+        """Return, for each way of a layer to take fewer block RAMs, its first folding that saves any."""
         ways = self._into_logic(layer, folding)
         return [move for way in ways for move in self._first_saving(layer, way, before)]
 
     def _first_saving(self, layer: Layer, way: Iterable[Folding], before: Cost) -> list[_Move]:
-        """Return (logic cells for each block RAM, folding, cost) of the first folding that saves block RAMs, if any."""
+        """Return the move to the first folding of a way that saves block RAMs; empty if there is none."""
+        # One more cell in logic often saves nothing, as block RAMs come in whole numbers: go on to the first that does.
         for moved in way:
             try:
                 after = self.space.candidate(layer, moved).cost
-            except MappingError:  # no line buffer of that kind
+            except MappingError:
+                # There is no line buffer of that kind.
                 continue
             saved = before.ebr - after.ebr
             if saved > 0:

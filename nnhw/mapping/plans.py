@@ -1,4 +1,4 @@
-"""From a layer and its folding to the engines that run it."""
+"""Plans: the engines that run a layer with a given folding."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.encoding import encode
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.normalize import NormConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.slice import SliceConfig
+from nnhw.engines.softmax import PowersConfig, SharesConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.families import Cost, Family
 from nnhw.ir import IntType
@@ -29,12 +31,14 @@ from nnhw.mapping.layers import (
     ConcatLayer,
     Layer,
     MatrixLayer,
+    NormLayer,
     OwnLayer,
     Padding,
     PadLayer,
     PairLayer,
     Shape,
     SliceLayer,
+    SoftmaxLayer,
     SumLayer,
     TransposeLayer,
     UpsampleLayer,
@@ -44,7 +48,7 @@ from nnhw.mapping.line_buffers import buffered_window
 from nnhw.mapping.own import planned
 
 MOST_TAIL = 32
-"""Words of a memory that are worth being constants in logic so that the others fill whole block RAMs."""
+"""Most words of a memory of weights that are moved to logic so that the others fill whole block RAMs."""
 Engine = tuple[str, EngineConfig, Stream]
 """Kind, parameters, and what leaves."""
 
@@ -77,10 +81,10 @@ class Planner:
 
     Parameters
     ----------
-    layers: all of them, each behind those that it reads.
-    source: name and type of the value that comes into the first.
-    family: of the device.
-    states: names and types of those of loops.
+    layers: all layers, each behind those that it reads.
+    source: name and type of the network's input.
+    family: device family.
+    states: names and types of the states of loops.
     """
 
     def __init__(
@@ -109,6 +113,7 @@ class Planner:
         lanes = folding.channel_lanes
         repeats = outputs // layer.groups // folding.pe
         window = self._window(layer, folding, repeats)
+        # The window gives taps and channels in an order of its own, in which the weights have to follow one another.
         weights = np.ascontiguousarray(layer.weights.reshape(outputs, -1)[:, window.weight_order()])
         depth = repeats * layer.groups * window.steps
         matmul = MatmulConfig(
@@ -195,6 +200,39 @@ class Planner:
             dsp=folding.dsp_pe > 0,
         )
         return LayerPlan((lanes, lanes), ((layer.op, config, self.encodings.stream(layer, lanes, elements)),))
+
+    @plan.register
+    def _(self, layer: NormLayer, folding: Folding) -> LayerPlan:
+        self.encodings.check_plain(layer)
+        lanes = folding.channel_lanes
+        config = NormConfig(
+            source=layer.kind,
+            lanes=lanes,
+            chunks=layer.length // lanes,
+            rows=layer.rows,
+            op=layer.op,
+            requantizer=self.datapaths.chosen(layer, lanes, folding),
+            dsp=folding.dsp_pe > 0,
+        )
+        return LayerPlan((lanes,), (("norm", config, self.encodings.stream(layer, lanes, layer.rows * layer.length)),))
+
+    @plan.register
+    def _(self, layer: SoftmaxLayer, folding: Folding) -> LayerPlan:
+        self.encodings.check_plain(layer)
+        lanes, elements = folding.channel_lanes, layer.rows * layer.length
+        powers = PowersConfig(layer.kind, lanes, layer.length // lanes, layer.rows, layer.table, layer.keep)
+        shares = SharesConfig(
+            source=powers.element,
+            lanes=lanes,
+            chunks=powers.chunks,
+            rows=layer.rows,
+            op=layer.op,
+            requantizer=self.datapaths.chosen(layer, lanes, folding),
+            dsp=folding.dsp_pe > 0,
+        )
+        between = Stream(lanes, elements, powers.element)
+        output = self.encodings.stream(layer, lanes, elements)
+        return LayerPlan((lanes,), (("powers", powers, between), ("shares", shares, output)))
 
     @plan.register
     def _(self, layer: ConcatLayer, folding: Folding) -> LayerPlan:
@@ -307,10 +345,11 @@ class Planner:
         return buffered_window(make, folding.channel_lanes * layer.activation.bits, folding, self.family, layer.where)
 
     def _tail_words(self, folding: Folding, depth: int, weight: IntType) -> int:
-        """Return how many words of each memory of weights are constants in logic: as few as save most block RAMs."""
+        """Return how many words of each memory of weights are in logic: the fewest with which block RAMs are fewest."""
         if not folding.logic_tails:
             return 0
         bits, family = folding.hop * folding.simd * weight.bits, self.family
+        # Without these words, the others fill block RAMs of some shape exactly.
         tails = [
             0,
             *(depth % words for words, _ in family.block_ram.modes if words < depth and depth % words <= MOST_TAIL),
@@ -318,7 +357,7 @@ class Planner:
         return min(tails, key=lambda tail: (family.block_rams(depth - tail, bits, rom=True), tail))
 
     def _registered(self, folding: Folding, depth: int) -> bool:
-        """Return whether weights from block RAM wait in a register; see `Family.block_ram.slow`."""
+        """Return whether weights from block RAM go through its output register; see `Family.block_ram.slow`."""
         return self.family.block_ram.slow and folding.logic_pe < folding.pe and depth > 1
 
     def _padding(self, layer: WindowLayer, lanes: int) -> list[Engine]:

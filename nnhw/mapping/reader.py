@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from nnhw.accelerator import stream_order
 from nnhw.engines.own import ENGINES, Port
 from nnhw.errors import MappingError, raise_all
 from nnhw.ir import Graph, IntType, Node
@@ -46,12 +47,14 @@ from nnhw.mapping.layers import (
     Layer,
     Loops,
     MatrixLayer,
+    NormLayer,
     OwnLayer,
     Padding,
     PadLayer,
     PairLayer,
     Shape,
     SliceLayer,
+    SoftmaxLayer,
     StepFunction,
     SumLayer,
     TransposeLayer,
@@ -61,7 +64,7 @@ from nnhw.mapping.layers import (
 from nnhw.mapping.transpose import transposes
 
 MOST_CODES = 1 << 16
-"""Of a rescaling: each is a step."""
+"""Most codes of a rescaling, as each of them is a step."""
 
 
 def read_layers(body: Graph) -> tuple[Layer, ...]:
@@ -75,7 +78,7 @@ def read_layers(body: Graph) -> tuple[Layer, ...]:
 
 
 class _Reader:
-    """Walk the graph from its input; a layer takes the nodes behind it that belong to it."""
+    """Walks a graph from its input; each layer takes the nodes behind it that belong to it, such as its function."""
 
     def __init__(self, body: Graph) -> None:
         self.body = body
@@ -84,9 +87,9 @@ class _Reader:
         self.layers: list[Layer] = []
         self.taken: set[str] = set()
         self.left: set[str] = set()
-        """The borders that the window layers behind them make: they are no layers, and nothing else reads them."""
+        """The paddings that only window layers read, which become part of these."""
         self.streams: dict[str, str] = {node.name: node.name for node in body.inputs}
-        """The value that streams where another is read: what reorders elements may change nothing of a stream."""
+        """For each value, the value whose stream is read in its place, such as that in front of a reshape."""
 
     def read(self) -> tuple[Layer, ...]:
         for node in self.body.nodes:
@@ -158,6 +161,7 @@ class _Reader:
         assert isinstance(op, MaxPool2d)
         source, padding = self._stream(node.inputs[0]), None
         if any(op.before + op.after):
+            # A border of the least value never exceeds the elements of a window.
             padding = Padding(op.before, op.after, self._type(node.inputs[0]).low)
         self._channelwise(node, "max", source, padding, op.kernel, op.stride)
 
@@ -168,7 +172,7 @@ class _Reader:
         self._sum(node, names, node.op.factors, function)
 
     def pair(self, node: Node) -> None:
-        """Read an op of two values with its function; one that is repeated becomes as large as the other one first."""
+        """Read an op of two values with its function; an operand with axes of size 1 is upsampled first."""
         if any(not _is_repeated_inside(self.body.node(name).type.shape, node.type.shape) for name in node.inputs):
             self._refuse(node, "repeats an axis in front of one that it does not repeat; permute the axes first")
             return
@@ -180,9 +184,10 @@ class _Reader:
         self._add(PairLayer(**common, op=node.op.name, kinds=(left, right), extent=extent), names)
 
     def _repeated(self, name: str, extent: Shape, reader: Node, side: int) -> str:
-        """Return the stream of a value as large as a map that it is repeated over.
+        """Return the stream of a value after upsampling it to the size of a map.
 
-        A number for all channels is a pixel of one channel for each of them; then pixels are repeated.
+        An upsampling repeats pixels only. So a value with one channel is first read as a map of one channel, whose
+        pixels are repeated once for each channel; then its pixels are repeated.
         """
         source, shape = self._stream(name), self._map(name)
         channels, height, width = extent
@@ -201,6 +206,41 @@ class _Reader:
     def requantize(self, node: Node) -> None:
         """Read a function that stands alone."""
         self._sum(node, [node.name], (1,), self._step_function(node))
+
+    def norm(self, node: Node) -> None:
+        """Read a normalization with its function."""
+        assert isinstance(node.op, IntegerNorm)
+        row = self._row(node, node.op.axis)
+        if row is not None:
+            names, function = self._function(node)
+            common = self._common(node, names, (self._stream(node.inputs[0]),), function)
+            self._add(NormLayer(**common, **row, op=node.op), names)
+
+    def softmax(self, node: Node) -> None:
+        """Read a softmax with its function."""
+        assert isinstance(node.op, IntegerSoftmax)
+        row = self._row(node, node.op.axis)
+        if row is None:
+            return
+        table, kept = (self.body.constants[name] for name in node.inputs[1:])
+        keep = stream_order(np.broadcast_to(kept, node.type.shape)[None]).reshape(-1, row["length"]).astype(bool)
+        names, function = self._function(node)
+        common = self._common(node, names, (self._stream(node.inputs[0]),), function)
+        only = None if keep.all() else keep
+        self._add(SoftmaxLayer(**common, **row, op=node.op, table=table, keep=only), names)
+
+    def _row(self, node: Node, axis: int) -> dict[str, Any] | None:
+        """Return the rows of a value along an axis; None, with a problem, if they do not lie together in its stream."""
+        shape = self.body.node(node.inputs[0]).type.shape
+        inner = (*shape[axis + 1 :], shape[0]) if axis else ()  # channels stream innermost
+        if math.prod(inner) > 1:
+            self._refuse(
+                node,
+                f"works along axis {axis} of {list(shape)}, whose elements do not follow one another in its stream, "
+                f"which has channels innermost; make it axis 0, or the last axis of a value with a single channel",
+            )
+            return None
+        return {"kind": self._type(node.inputs[0]), "length": shape[axis], "extent": self._map(node.name)}
 
     def concat(self, node: Node) -> None:
         """Read a concatenation."""
@@ -245,7 +285,7 @@ class _Reader:
         self._add(OwnLayer(**common, op=node.op, engine=engine, sources=sources, extent=extent), [node.name])
 
     def pad(self, node: Node) -> None:
-        """Leave a border to the window layers that read it; one that others read, or that leaves, is a layer."""
+        """Leave padding to the window layers that read it; if others read it, or it is an output, it is a layer."""
         assert isinstance(node.op, Pad)
         leaves = node.name in self.body.outputs
         if not leaves and all(isinstance(user.op, _WINDOWS) for user in self.users[node.name]):
@@ -256,7 +296,10 @@ class _Reader:
         self._add(PadLayer(**common, source=self._map(node.inputs[0]), padding=padding), [node.name])
 
     def reorder(self, node: Node) -> None:
-        """Read what changes the order of a stream; a linear layer's weights are in the order of what it reads."""
+        """Read a reshape or permutation, which may change the order of a stream.
+
+        Linear layers need no transposition: their weights are brought into the order in which their input streams.
+        """
         self.streams[node.name] = source = self._stream(node.inputs[0])
         readers = [user for user in self.users[node.name] if not isinstance(user.op, _ORDERS)]
         if node.name in self.body.outputs or not all(isinstance(user.op, Linear) for user in readers):
@@ -277,7 +320,7 @@ class _Reader:
             source = result
 
     def _reorderings(self, last: Node) -> list[Node]:
-        """Return what stands between a stream and `last`, which changes shape and order alone, first to last."""
+        """Return the chain of reorderings between a stream and `last`, first to last."""
         path = [last]
         while path[0].inputs[0] != self.streams[last.name]:
             path.insert(0, self.body.node(path[0].inputs[0]))
@@ -325,13 +368,17 @@ class _Reader:
         self._add(SumLayer(**common, factors=factors, extent=self._map(node.name)), names)
 
     def _turns(self, names: Sequence[str], axis: int) -> list[int]:
-        """Return the turns of values that may differ along an axis, and the elements of each value in a turn."""
+        """Return the turns per frame of values that an axis joins or cuts, and the elements of each in a turn."""
+        # In stream order, in which channels are innermost: a turn is all that is inside of the axis.
         sizes = [(*shape[1:], shape[0]) for shape in (self.body.node(name).type.shape for name in names)]
-        first = (axis - 1) % len(sizes[0])  # channels stream innermost
+        first = (axis - 1) % len(sizes[0])
         return [math.prod(sizes[0][:first]), *(math.prod(size[first:]) for size in sizes)]
 
     def _cast(self, name: str, wanted: IntType, reader: Node) -> str:
-        """Return a stream whose elements can be widened to another type: a bipolar one becomes numbers first."""
+        """Return a stream that can be widened to another type; a bipolar one becomes the integers -1 and 1 first.
+
+        The single bit of a bipolar element is no two's complement number.
+        """
         source = self._stream(name)
         if not self._type(source).bipolar or wanted.bipolar:
             return source
@@ -362,7 +409,10 @@ class _Reader:
         return self._border(node, node.op)
 
     def _border(self, node: Node, op: Pad) -> tuple[str, Padding]:
-        """Return the stream that a border surrounds, of the border's type unless it is bipolar, and the border."""
+        """Return the stream that a padding surrounds, and the padding.
+
+        A bipolar stream with a border of zeros stays bipolar here: the engine makes numbers of it.
+        """
         source, wanted = self._stream(node.inputs[0]), node.type.int_dtype
         bipolar = self._type(source).bipolar and not wanted.bipolar
         if not bipolar:
@@ -370,7 +420,7 @@ class _Reader:
         return source, Padding(op.before, op.after, int(op.value), bipolar)
 
     def _function(self, node: Node) -> tuple[list[str], StepFunction | None]:
-        """Return the nodes that belong together: `node`, and a function that alone reads it."""
+        """Return the names of `node` and, if it is the only reader, its function, and the function's steps or None."""
         readers = self.users[node.name]
         if len(readers) == 1 and isinstance(readers[0].op, _FUNCTIONS) and node.name not in self.body.outputs:
             return [node.name, readers[0].name], self._step_function(readers[0])
@@ -421,6 +471,7 @@ class _Reader:
     def _add(self, layer: Layer, names: list[str]) -> None:
         known = {other.name for other in self.layers}
         number = 2
+        # A module of the model may give several layers, or be called several times.
         while layer.name in known:
             base = layer.name.partition("#")[0]
             layer = replace(layer, name=f"{base}#{number}")
@@ -444,7 +495,10 @@ class _Reader:
 
 
 def _is_repeated_inside(shape: tuple[int, ...], extent: tuple[int, ...]) -> bool:
-    """Return whether a value is repeated along its inner axes alone, those of rows that a stream has as one axis."""
+    """Return whether the axes between the first and the last are repeated only from some axis on inwards.
+
+    They are one axis, rows, of a feature map, and upsampling repeats each row several times in a row.
+    """
     rows = [size < most for size, most in zip(shape, extent, strict=True)][1:-1]
     return rows == sorted(rows)
 
@@ -452,7 +506,7 @@ def _is_repeated_inside(shape: tuple[int, ...], extent: tuple[int, ...]) -> bool
 def rescaled_steps(
     op: Rescale, sums: IntType, multiplier: np.ndarray, exponent: np.ndarray, bias: np.ndarray
 ) -> StepFunction:
-    """Return the steps of a requantization, which never falls: each found by bisection."""
+    """Return the step function of a rescaling; it never falls, so each step is found by bisection."""
     codes = np.arange(op.low + 1, op.high + 1)
     below = np.full((len(multiplier), len(codes)), sums.low - 1)
     reached = np.full_like(below, sums.high + 1)
@@ -461,6 +515,7 @@ def rescaled_steps(
         high = op.evaluate(middle[None], multiplier, exponent, bias)[0] >= codes
         open_ = reached - below > 1
         reached, below = np.where(open_ & high, middle, reached), np.where(open_ & ~high, middle, below)
+    # A fraction shift in front of the product is not what the engine's double rounding computes.
     plain = op.rounding == "double" and not op.shift
     scaling = DoubleScaling(multiplier, exponent, bias, op.offset) if plain else None
     all_codes = np.arange(op.low, op.high + 1)[None].repeat(len(multiplier), axis=0)
@@ -481,8 +536,6 @@ _NOT_YET = (
 )
 _WITHOUT_ENGINE: dict[type[Op], str] = {
     MatrixProduct: f"multiplies two computed values and {_NOT_YET}",
-    IntegerSoftmax: f"is a softmax inside of the model and {_NOT_YET}",
-    IntegerNorm: f"is a normalization over features and {_NOT_YET}",
     Broadcast: f"is a constant of each position and {_NOT_YET}",
 }
 """What is exact everywhere but in hardware --> what a refusal says of it."""
@@ -498,6 +551,8 @@ _READERS: dict[type[Op], Callable[[_Reader, Node], None]] = {
     Product: _Reader.pair,
     Maximum: _Reader.pair,
     Minimum: _Reader.pair,
+    IntegerNorm: _Reader.norm,
+    IntegerSoftmax: _Reader.softmax,
     Threshold: _Reader.requantize,
     StepTable: _Reader.requantize,
     Rescale: _Reader.requantize,

@@ -1,4 +1,4 @@
-"""Exact datapaths of a step function, each proved equal on the whole raw range, and what they cost."""
+"""The exact requantizers of a step function, each proved equal on the whole raw range, and the choice among them."""
 
 from __future__ import annotations
 
@@ -27,18 +27,22 @@ from nnhw.mapping.fit import fit_scaler
 FEW_STEPS = 3
 """Up to so many steps, comparators are the only choice: nothing is smaller, and they add no latency."""
 MOST_COMPARATORS = 31
+"""Most comparators of a channel."""
 MOST_TABLE_WORDS = 1 << 16
+"""Most words of a lookup table, all channels together."""
 MOST_SEGMENTS = 3
+"""Most pieces of a channel's function that have a line each."""
 
 
 @dataclass(frozen=True)
 class NormalSteps:
-    """A step function in its normal form: no step out of the range, none that is empty.
+    """A step function of each channel in normal form: all steps are in the range, and each changes the code.
 
     Parameters
     ----------
-    steps: for each channel, the first raw sums of all segments but the first, ascending.
-    codes: for each channel, the code of each segment.
+    steps: for each channel, the first raw sum of each segment but the first, ascending.
+    codes: for each channel, the code of each segment, one more than steps.
+    code: type of the codes. raw: range of the raw sums.
     """
 
     steps: tuple[np.ndarray, ...]
@@ -60,7 +64,7 @@ class NormalSteps:
 
     @property
     def outputs(self) -> int:
-        """Channels."""
+        """Number of channels."""
         return len(self.steps)
 
     def __call__(self, raw: np.ndarray) -> np.ndarray:
@@ -72,7 +76,7 @@ class NormalSteps:
         return np.stack(columns, axis=1)
 
     def thresholds(self) -> Thresholds | None:
-        """Return the function as one step for each code, or None if a channel turns."""
+        """Return the function with a step for each code above the least; None if a channel both rises and falls."""
         span = index_span(self.code)
         steps = np.full((self.outputs, span), self.raw.high + 1, dtype=np.int64)
         falls = np.zeros(self.outputs, dtype=bool)
@@ -85,13 +89,14 @@ class NormalSteps:
             starts = np.concatenate([[self.raw.low], places, [self.raw.high + 1]])
             wanted = np.arange(1, span + 1)
             if falls[channel]:
+                # A falling channel counts how many steps it has not reached, so its steps come in reverse.
                 steps[channel] = starts[np.searchsorted(-index, -wanted, side="right")][::-1]
             else:
                 steps[channel] = starts[np.searchsorted(index, wanted)]
         return Thresholds(steps, falls, self.code)
 
     def padded(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return steps [outputs, k] and codes [outputs, k + 1]; those that are missing are never reached."""
+        """Return steps [outputs, k] and codes [outputs, k + 1]; shorter rows end in steps that are never reached."""
         most = max(1, max(len(row) for row in self.steps))
         steps = [np.append(row, [self.raw.high + 1] * (most - len(row))) for row in self.steps]
         codes = [np.append(row, [row[-1]] * (most + 1 - len(row))) for row in self.codes]
@@ -106,16 +111,16 @@ def implementations(
     further: Sequence[Requantizer] = (),
     fused: bool = False,
 ) -> list[Requantizer]:
-    """Return the datapaths that are equal to a step function, each checked by `prove`.
+    """Return the requantizers that equal a step function, each checked by `prove`.
 
     Parameters
     ----------
     steps: int64 [outputs, k], each row sorted, in raw sums.
-    codes: int64 [outputs, k + 1]: the code of a sum that reaches so many steps.
+    codes: int64 [outputs, k + 1]; codes[o, i] is the code of a sum that reaches i steps.
     code: type of the codes.
     raw: range of the raw sums.
-    further: datapaths that are said to be equal too.
-    fused: one DSP block may multiply and add.
+    further: requantizers that should be equal, too; they are checked like the others.
+    fused: whether one DSP block may multiply and add.
     """
     function = NormalSteps.of(steps, codes, code, raw)
     thresholds = function.thresholds()
@@ -139,9 +144,10 @@ def implementations(
 
 
 def _monotone(thresholds: Thresholds, raw: IntType, fused: bool) -> list[Requantizer]:
-    """Return a search, and multiply-add-shift where it is exact, in logic and in DSP blocks."""
+    """Return a binary search, and multiply-add-shift if it is exact, in logic and in DSP blocks."""
     steps, descending, code = thresholds.steps, thresholds.descending, thresholds.code
     found: list[Requantizer] = [ThresholdSearch(steps, descending, code, raw)]
+    # The cheapest form first: one line, then several, each with ties up (the cheapest rounding), then half to even.
     for most in (1, MOST_SEGMENTS):
         for parity in (None, 0, 1):
             scaler = fit_scaler(steps, descending, code, raw, most, parity)
@@ -152,7 +158,7 @@ def _monotone(thresholds: Thresholds, raw: IntType, fused: bool) -> list[Requant
 
 
 def _common(function: NormalSteps, fused: bool) -> list[Requantizer]:
-    """Return steps that all channels share, where there are many: behind products in logic and in DSP blocks."""
+    """Return requantizers with steps that all channels share, in logic and in DSP blocks; none if steps are few."""
     if max(len(row) for row in function.steps) <= MOST_COMPARATORS:
         return []
     common = find_common_steps(function.steps, function.codes, function.code, function.raw)
@@ -163,9 +169,10 @@ def _common(function: NormalSteps, fused: bool) -> list[Requantizer]:
 
 
 def _tables(function: NormalSteps) -> list[Requantizer]:
-    """Return a lookup table, if it is not too large."""
+    """Return a lookup table if it is not too large; one for all channels if they have the same function."""
     raw, outputs = function.raw, function.outputs
     words = raw.high - raw.low + 1
+    # Avoid evaluating a table that is too large; a moderate one may turn out to be the same for all channels.
     if words * outputs > MOST_TABLE_WORDS and words > MOST_TABLE_WORDS // 4:
         return []
     codes = function(np.arange(raw.low, raw.high + 1)[:, None].repeat(outputs, axis=1)).T
@@ -176,11 +183,11 @@ def _tables(function: NormalSteps) -> list[Requantizer]:
 
 
 def prove(requantizer: Requantizer, function: NormalSteps) -> str:
-    """Return why a requantizer is equal to a step function.
+    """Prove that a requantizer equals a step function on the whole range; return the proof in words.
 
-    Both are monotone between the function's steps and the places at which the requantizer changes its form, so that
-    equality on both sides of each of these, and at the ends, is equality everywhere. A table is compared entry by
-    entry.
+    Between the function's steps and the places at which the requantizer changes its form (its own steps or borders),
+    the function is constant and the requantizer monotone. So equality on both sides of each such place, and at the ends
+    of the range, is equality everywhere. A table is compared entry by entry.
 
     Raises
     ------
@@ -204,9 +211,10 @@ def prove(requantizer: Requantizer, function: NormalSteps) -> str:
 
 
 def _critical_points(requantizer: Requantizer, function: NormalSteps) -> tuple[np.ndarray, int]:
-    """Return the places [n, outputs] that decide, and how many steps of the function they cover."""
+    """Return the raw sums to compare, int64 [n, outputs], and the number of the function's steps."""
     rows, _ = function.padded()
     columns = [rows.T]
+    # Places at which the requantizer changes its own form, such as the borders of its segments.
     own = getattr(requantizer, "borders", getattr(requantizer, "steps", None))
     if own is not None:
         columns.append(own.T)
@@ -217,7 +225,7 @@ def _critical_points(requantizer: Requantizer, function: NormalSteps) -> tuple[n
 
 
 def describe(requantizer: Requantizer) -> str:
-    """Return the kind of a requantizer in words."""
+    """Return the kind of a requantizer in words, for reports."""
     if isinstance(requantizer, Scaler):
         where = " in one DSP block" if requantizer.fused else " in DSP blocks" if requantizer.dsp else ""
         pieces = f" in {requantizer.segments} segments" if requantizer.segments > 1 else ""
@@ -241,13 +249,15 @@ def choose(
     dsp: bool = False,
     lean: bool = False,
 ) -> Requantizer:
-    """Return the cheapest requantizer at so many sums a cycle; of equal ones the first.
+    """Return the cheapest requantizer for `lanes` sums a cycle; of equally cheap ones the first.
 
     Parameters
     ----------
-    in_logic: constants may be in logic; else those of more than a few words are in block RAM.
-    dsp: DSP blocks may be used.
-    lean: the cheapest of those that take fewest block RAMs.
+    choices: exact requantizers of one function.
+    in_logic: whether constants may be in logic; else those of more than a few words are in block RAM.
+    family: device family, whose prices decide.
+    dsp: whether DSP blocks may be used.
+    lean: whether to return the cheapest of those with the fewest block RAMs.
     """
     allowed = [choice for choice in choices if dsp or not getattr(choice, "dsp", False)]
     placed = [place for choice in allowed for place in _places(choice, in_logic, family)]
@@ -260,7 +270,7 @@ def choose(
 
 
 def _places(requantizer: Requantizer, in_logic: bool, family: Family) -> list[Requantizer]:
-    """Return a requantizer with its constants in either place; comparators leave that to their engine."""
+    """Return a requantizer with its constants in logic and in block RAM; for comparators their engine decides that."""
     if isinstance(requantizer, ThresholdSearch):
         return [replace(requantizer, registered=family.block_ram.slow)]
     if isinstance(requantizer, CommonSteps):

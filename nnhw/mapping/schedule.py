@@ -1,4 +1,4 @@
-"""The schedule of an accelerator, and FIFOs that are as deep as it asks for."""
+"""The schedule of an accelerator (latency and interval, by stepping cycle models), and the depths of its FIFOs."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ from nnhw.families import ICE40, Family
 from nnhw.mapping.cost import cost
 
 FIFO_MIN_DEPTH = 3
-"""Beats of a FIFO before its depth is known: fewer are none of a memory."""
+"""Depth in beats of a FIFO whose depth is not known yet; shallower FIFOs have no memory."""
 BUFFER_DEPTH = 2
-"""Beats of the shallowest FIFO that cuts every path, as all do: a buffer of two registers."""
+"""Depth in beats of the shallowest FIFO without a combinational path through it: a buffer of two registers."""
 FRAMES = 5
-"""Frames that are stepped to see how full FIFOs without bounds become."""
+"""Frames that are stepped to find how full FIFOs of unlimited depth become."""
 MOST_FRAMES, MOST_STEPS = 6, 1_000_000
 """A network is stepped from rest on for so many frames and steps of engines, unless it repeats itself before."""
-MOST_STEPPED = 2_000_000
+MOST_STEPPED = 200_000
 """Steps of engines in a frame beyond which a rough schedule of a chain of them does without."""
 MOST_SETTLED = 64, 200_000
-"""Frames and cycles in which it has to repeat itself from full buffers on."""
+"""Frames and cycles within which a network has to repeat itself when it begins with full buffers."""
 PATIENT_FRAMES = 2
-"""Frames that are stepped beat by beat: behind the first one, every engine is where it began."""
+"""Frames that are stepped beat by beat; after the first one, every engine is in its initial state again."""
 MOST_TRIAL_CYCLES = 400_000
-"""Cycles that are stepped to find out whether FIFOs may be shallower, at most."""
+"""Most cycles that are stepped to find out whether FIFOs may be shallower."""
 LEAST_SAVED_LC = 20
-"""Logic cells that a shallower FIFO must save, to be worth the trials."""
+"""Logic cells that a shallower FIFO must save to be worth the trials."""
 
 
 @dataclass(frozen=True)
 class StreamNetwork:
-    """Engines and what flows through them.
+    """The stages of an accelerator as a network of cycle models.
 
     Parameters
     ----------
     stages: in stream order.
-    i_beats, o_beats: of one frame at either end.
+    i_beats, o_beats: beats of one frame at the input and at the output.
     """
 
     stages: tuple[Stage, ...]
@@ -65,7 +65,7 @@ class StreamNetwork:
         return tuple(sorted(index for index in indices if self.stages[index].config.fifo))
 
     def with_fifo(self, index: int, config: EngineConfig) -> StreamNetwork:
-        """Return the network with another configuration of a stage."""
+        """Return the network in which stage `index` has another configuration."""
         stages = list(self.stages)
         stages[index] = replace(stages[index], config=config)
         return replace(self, stages=tuple(stages))
@@ -117,7 +117,7 @@ class StreamNetwork:
 
     @property
     def _lone(self) -> SharedConfig | None:
-        """A shared engine that is alone, and may take too many cycles to be stepped."""
+        """The configuration of a shared engine that is the only stage: its schedule is computed, not stepped."""
         return self.stages[0].config.program if len(self.stages) == 1 else None
 
     @property
@@ -126,11 +126,12 @@ class StreamNetwork:
         return [*(stage.config.o_beats for stage in self.stages[:-1]), self.o_beats]
 
     def keeps(self, schedule: Schedule) -> bool:
-        """Return whether the network has no longer latency and interval than a schedule, and never hangs."""
+        """Return whether latency and interval are no longer than those of a schedule, and the network cannot hang."""
         try:
             run = self._run([stage.config.model() for stage in self.stages], schedule.latency_cycles)
         except StuckError:
             return False
+        # Such a run was stopped behind its first frame, and has no interval.
         if run.latency > schedule.latency_cycles:
             return False
         found = schedule_of(run) if run.period else estimated(run)
@@ -153,7 +154,7 @@ class StreamNetwork:
 
     @property
     def _frame_cycles(self) -> int:
-        """Cycles in which a frame surely ends."""
+        """Upper bound of the cycles that a frame takes from its first input beat to its last output beat."""
         return sum(stage.config.cycle_bound for stage in self.stages) + self.i_beats + self.o_beats + 1000
 
     def can_hang(self) -> bool:
@@ -272,6 +273,8 @@ def _shallower(network: StreamNetwork, schedule: Schedule, family: Family) -> St
 
     for index in sorted(network.joining, key=weight, reverse=True):
         depths = cheaper_depths(_fifo(network, index), family)
+        # A binary search among n depths takes n.bit_length() trials; if there are too few, try the deepest of them
+        # only.
         if len(depths).bit_length() > trials:
             depths = depths[len(depths) - (1 << trials) + 1 :] if trials else []
         trials -= len(depths).bit_length()
@@ -283,7 +286,7 @@ def _shallower(network: StreamNetwork, schedule: Schedule, family: Family) -> St
 
 
 def cheaper_depths(config: FifoConfig, family: Family) -> list[int]:
-    """Return the depths at which a FIFO takes less than at its own, ascending; of those of one cost, the deepest."""
+    """Return the depths at which a FIFO costs less than at its own, ascending; of equally cheap ones the deepest."""
     now = cost(config, family)
     found: list[int] = []
     before = now
@@ -296,16 +299,16 @@ def cheaper_depths(config: FifoConfig, family: Family) -> list[int]:
 
 
 def into_large_ram(accelerator: Accelerator, ebr: int, spram: int, family: Family) -> Accelerator:
-    """Move FIFOs from block RAM into large RAM, those first that save most block RAMs for each.
+    """Move FIFOs from block RAM to large RAM, those that save most block RAMs per large RAM first.
 
     Parameters
     ----------
-    ebr: block RAMs to be saved.
-    spram: large RAMs that are left.
+    ebr: number of block RAMs to save.
+    spram: number of large RAMs that are left.
 
     Returns
     -------
-    The accelerator with the schedule that it then has; too few are saved where no more FIFOs can be moved.
+    The accelerator with its new schedule. It may save fewer block RAMs, if no more FIFOs can be moved.
     """
     formats = accelerator.input_format.frame_beats, accelerator.output_format.frame_beats
     network = StreamNetwork(accelerator.stages, *formats)
@@ -314,6 +317,7 @@ def into_large_ram(accelerator: Accelerator, ebr: int, spram: int, family: Famil
         fifo = stage.config.fifo
         if fifo is not None and fifo.in_block_ram:
             columns = family.large_rams(fifo.words, fifo.width)
+            # A large RAM has one port, so each beat takes a cycle to be written and one to be read.
             if columns is not None and 2 * fifo.beats <= accelerator.schedule.interval_cycles:
                 moves.append((-cost(fifo, family).ebr / columns, index, columns))
     for _, index, columns in sorted(moves):
@@ -327,7 +331,7 @@ def into_large_ram(accelerator: Accelerator, ebr: int, spram: int, family: Famil
 
 
 def with_schedule(accelerator: Accelerator) -> Accelerator:
-    """Return an accelerator with its schedule in place of an estimate. Raises: see `StreamNetwork.schedule`."""
+    """Return an accelerator whose schedule is exact, if it was an estimate. Raises: see `StreamNetwork.schedule`."""
     if accelerator.schedule.joined:
         return accelerator
     formats = accelerator.input_format.frame_beats, accelerator.output_format.frame_beats

@@ -1,4 +1,4 @@
-"""From reorderings of a tensor to steps of a stream, each of which lets two neighbouring loops change places."""
+"""Reorderings of a stream as a sequence of steps, in each of which two neighbouring loops over the elements swap."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ from nnhw.ir.ops import Flatten, Permute, Reshape
 from nnhw.mapping.layers import Loops
 
 Digit = tuple[str, int]
-"""One loop over elements: a name, and its count. Names of digits that stand for parts of another one begin with its."""
+"""One loop over elements: its name and its count. A digit may be divided; names of its parts begin with its name."""
 Digits = list[Digit]
+"""Nested loops, the outermost first."""
 
 
 def transposes(shape: tuple[int, ...], ops: Sequence[Op]) -> list[Loops]:
-    """Return the steps that bring the stream of a tensor into the order of the tensor that ops make of it.
+    """Return the steps that bring the stream of a tensor into the stream order of the tensor behind reordering ops.
 
-    An index is a number of several digits, one for each axis: a permutation moves digits, and a reshape divides them
-    anew, where its axes begin at a digit or inside of one. Where they do not, the steps in front of it come first, and
-    all elements are one digit from there on.
+    The index of an element is a number with several digits, one for each axis. A permutation moves digits; a reshape
+    groups them to other axes, and divides a digit whose axis begins within it. If an axis begins at no such place, the
+    steps of the ops so far are made first, and all elements are one digit from there on.
 
     Parameters
     ----------
-    shape: of the tensor that streams: pixels row by row, channels innermost.
-    ops: `flatten`, `reshape` and `permute`, the first one first.
+    shape: shape of the tensor that streams; it streams pixel by pixel, channels innermost.
+    ops: `flatten`, `reshape` and `permute` in order.
 
     Returns
     -------
-    (outer, rows, columns, run) of each, the first one first; none where the order of the stream stays as it is.
+    Loop counts (outer, rows, columns, run) of each step, in order: rows and columns swap. Empty if the order stays.
     """
     steps: list[Loops] = []
     axes: list[Digits] = [[(f"{axis}:", size)] for axis, size in enumerate(shape)]
@@ -50,17 +51,18 @@ def transposes(shape: tuple[int, ...], ops: Sequence[Op]) -> list[Loops]:
             assert divided is not None
         axes = divided
         parts = [digit for axis in axes for digit in axis]
+        # Digits that the reshape has divided are divided in the stream's order, too.
         stream = [part for name, _ in stream for part in parts if part[0].startswith(name)]
     return [*steps, *_steps(stream, _streamed(axes))]
 
 
 def _streamed(axes: Sequence[Digits]) -> Digits:
-    """Return the digits of a tensor in the order in which it streams: the first axis, of channels, is the innermost."""
+    """Return the digits of a tensor in stream order: the first axis, that of channels, is the innermost loop."""
     return [digit for axis in (*axes[1:], axes[0]) for digit in axis]
 
 
 def _divided(digits: Digits, sizes: Sequence[int]) -> list[Digits] | None:
-    """Return the digits of each axis of a shape, some of them in parts; None if an axis begins within a part."""
+    """Distribute digits over the axes of a shape, some of them in two parts; None if a digit cannot be divided so."""
     waiting, axes = list(reversed(digits)), list[Digits]()
     for size in sizes:
         axis: Digits = []
@@ -82,7 +84,8 @@ def _divided(digits: Digits, sizes: Sequence[int]) -> list[Digits] | None:
 
 
 def _steps(stream: Digits, wanted: Digits) -> list[Loops]:
-    """Return the fewest steps from one order of digits to another, of several ways that with the least buffers."""
+    """Return the fewest steps from one order of digits to another; among equally few, those with the least buffers."""
+    # Digits that follow one another in both orders stay together: they are one loop of the search, a run.
     now, target = [digit for digit in stream if digit[1] > 1], [digit for digit in wanted if digit[1] > 1]
     runs: list[Digits] = []
     for digit in target:
@@ -95,6 +98,7 @@ def _steps(stream: Digits, wanted: Digits) -> list[Loops]:
     def count(order: Sequence[int]) -> int:
         return prod(counts[run] for run in order)
 
+    # Dijkstra's search over the orders of runs; the price of a path is (steps, buffered elements).
     known: set[tuple[int, ...]] = set()
     waiting: list[tuple[int, int, tuple[int, ...], list[Loops]]] = [(0, 0, start, [])]
     while True:

@@ -1,4 +1,4 @@
-"""Engines that wait for line buffers, and larger ones for which they need not."""
+"""Larger line buffers for mappings in which engines wait for line buffers."""
 
 from __future__ import annotations
 
@@ -16,21 +16,28 @@ from nnhw.mapping.design_space import DesignSpace
 from nnhw.mapping.folding import Folding
 
 MOST_WAITS = 1.02
-"""Interval as a multiple of the slowest engine's cycles, above which a mapping with larger line buffers is tried."""
+"""If the interval exceeds the slowest engine's cycles by more than this factor, larger line buffers are tried."""
 MOST_RELAXED = 3
-"""Layers whose line buffers are tried otherwise where engines wait: the busiest ones."""
+"""Number of layers, the busiest ones, whose line buffers are varied."""
 MOST_TRIALS = 16
-"""Accelerators that are tried for that."""
+"""Most accelerators that are assembled to find one with a shorter interval."""
 
 
 def waits(found: Accelerator) -> bool:
-    """Return whether the slowest engine waits for others."""
+    """Return whether the interval of an accelerator is longer than its slowest engine alone explains."""
     slowest = max(stage.config.cycles for stage in found.stages)
     return found.schedule.interval_cycles > MOST_WAITS * slowest
 
 
 def without_waits(space: DesignSpace, placed: Sequence[Folding], found: Accelerator, budget: Budget) -> Accelerator:
-    """Return the accelerator with other line buffers for its busiest layers, where engines wait and that helps."""
+    """Return the accelerator with the shortest interval among variants with other line buffers of the busiest layers.
+
+    It is `found` itself if no engine waits in it, or if no variant that fits the budget is faster.
+
+    Parameters
+    ----------
+    placed: folding of each layer of `found`.
+    """
     if not waits(found):
         return found
     best = found
@@ -45,7 +52,10 @@ def without_waits(space: DesignSpace, placed: Sequence[Folding], found: Accelera
 
 
 def _other_buffers(space: DesignSpace, placed: Sequence[Folding], budget: Budget) -> list[list[Folding]]:
-    """Return the foldings with roomy line buffers, or ones in large RAM, for the busiest layers; the cheapest first."""
+    """Return variants with roomy line buffers, or line buffers in large RAM, for the busiest layers; cheapest first.
+
+    Each is a folding for every layer, and fits the budget as far as engines alone are counted.
+    """
     rows = [{folding: space.candidate(layer, folding)} for layer, folding in zip(space.layers, placed, strict=True)]
     slowest = max(row[folding].cycles for row, folding in zip(rows, placed, strict=True))
     busiest = sorted(range(len(rows)), key=lambda index: (-rows[index][placed[index]].cycles, index))[:MOST_RELAXED]
@@ -56,6 +66,7 @@ def _other_buffers(space: DesignSpace, placed: Sequence[Folding], budget: Budget
                 if candidate.cycles <= slowest and candidate.cost != rows[index][placed[index]].cost:
                     rows[index][other] = candidate
     trials = []
+    # At most 3 ** MOST_RELAXED combinations, as all other layers have a single choice.
     for choice in product(*rows):
         total = sum((row[folding].cost for row, folding in zip(rows, choice, strict=True)), Cost())
         if list(choice) != list(placed) and not budget.excess(total):

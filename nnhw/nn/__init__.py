@@ -1,4 +1,4 @@
-"""Quantized and binarized PyTorch layers, whose every quantizer is one node of an exported graph."""
+"""Quantized and binarized PyTorch layers; each of their quantizers is one node of an exported graph."""
 
 from .activations import QuantHardTanh, QuantIdentity, QuantReLU, Sign
 from .functional import power_of_two_scale, quantize

@@ -1,4 +1,4 @@
-"""Activations: each is one quantizer, whose clamping to the code range is the nonlinearity."""
+"""Activations: each is a quantizer, whose clamping to the range of codes is the nonlinearity."""
 
 from nnhw.errors import InputError
 
@@ -20,8 +20,8 @@ class QuantReLU(UInt):
 
     Parameters
     ----------
-    bits: 2 to 8.
-    scale: step between two codes, or "observed"; 2**-(bits - 1) without it, which covers [0, 2).
+    bits: 1 to 8.
+    scale: step between two codes, or "observed"; default: 2**-(bits - 1), which covers [0, 2).
 
     Source: clipped ReLU with few codes: Zhou et al., DoReFa-Net, arXiv:1606.06160.
     """
@@ -32,12 +32,12 @@ class QuantReLU(UInt):
 
 
 class QuantHardTanh(Int):
-    """Clamp to [-1, 1) in 2**bits even steps, or to (-1, 1) with one step less if narrow.
+    """Clamp to [-1, 1) in 2**bits equal steps, or to (-1, 1) with one code less if `narrow_range`.
 
     Parameters
     ----------
     bits: 2 to 8.
-    narrow_range: leave out -1, so that the range is symmetric.
+    narrow_range: leave out the code of -1, so that the range is symmetric.
     """
 
     def __init__(self, bits: int = 4, *, narrow_range: bool = False) -> None:
@@ -50,7 +50,8 @@ class QuantIdentity(Int):
     Parameters
     ----------
     bits: 2 to 8.
-    scale: step between two codes, or "observed"; 2**-(bits - 1) without it, which covers [-1, 1).
+    scale: step between two codes, or "observed"; default: 2**-(bits - 1), which covers [-1, 1).
+    narrow_range: leave out the lowest code, so that the range is symmetric.
     """
 
     def __init__(self, bits: int = 8, scale: ScaleChoice | None = None, *, narrow_range: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""PyTorch's attention, opened: the same float computation as layers, products and softmaxes that can be quantized.
+"""PyTorch's attention, taken apart into layers, products and softmaxes that can be quantized, with equal results.
 
 nn.TransformerEncoder  -->  nn.Linear, products of two values, ShareSoftmax, nn.LayerNorm, with the same parameters
 """
@@ -15,12 +15,13 @@ from nnhw.errors import InputError
 
 
 class ShareSoftmax(nn.Module):
-    """Softmax along the last axis, of what a mask or a position leaves.
+    """Softmax along the last axis, over the elements that a mask or causality keeps.
 
     Parameters
     ----------
-    true_keeps: what true means in a mask: takes part, as in scaled_dot_product_attention, or does not.
-    causal: row m takes elements 0 to m alone.
+    true_keeps: True in a mask of booleans keeps an element, as in scaled_dot_product_attention; otherwise it removes
+        it.
+    causal: row m keeps elements 0 to m only.
     """
 
     def __init__(self, true_keeps: bool = False, causal: bool = False) -> None:
@@ -35,7 +36,7 @@ class ShareSoftmax(nn.Module):
         return scores.softmax(-1)
 
     def keep(self, shape: torch.Size, mask: Tensor | None) -> Tensor | None:
-        """Return what takes part, true for it; None if all does.
+        """Return booleans that are True for the elements that are kept; None if all are.
 
         Raises: InputError for a mask of other numbers than 0 and minus infinity.
         """
@@ -43,6 +44,8 @@ class ShareSoftmax(nn.Module):
         if mask is None:
             return kept
         if mask.dtype == torch.bool:
+            # torch has both: scaled_dot_product_attention keeps where a mask is True, MultiheadAttention where it is
+            # False.
             own = mask if self.true_keeps else ~mask
         else:
             if not bool(((mask == 0) | (mask == -torch.inf)).all()):
@@ -55,11 +58,12 @@ class ShareSoftmax(nn.Module):
 
 
 class OpenAttention(nn.Module):
-    """What `nn.MultiheadAttention` computes, as linear layers, two products and a softmax; of its weights, no means.
+    """`nn.MultiheadAttention` as linear layers, two products and a softmax; attention weights are not returned.
 
     Parameters
     ----------
-    source: whose parameters it has.
+    source: the module whose parameters it takes.
+    path: name of the module in the model, for messages.
 
     Raises: InputError for an option that has no quantized form.
     """
@@ -115,7 +119,7 @@ class OpenAttention(nn.Module):
 
 
 class OpenEncoderLayer(nn.Module):
-    """What `nn.TransformerEncoderLayer` computes outside of training; its attention is open already."""
+    """`nn.TransformerEncoderLayer` as it computes in eval mode; its attention has been replaced before."""
 
     def __init__(self, source: nn.TransformerEncoderLayer, path: str) -> None:
         super().__init__()
@@ -152,7 +156,7 @@ class OpenEncoderLayer(nn.Module):
 
 
 class OpenEncoder(nn.Module):
-    """What `nn.TransformerEncoder` computes outside of training."""
+    """`nn.TransformerEncoder` as it computes in eval mode; its layers have been replaced before."""
 
     def __init__(self, source: nn.TransformerEncoder, path: str) -> None:
         super().__init__()
@@ -181,7 +185,7 @@ _OPENED: dict[type[nn.Module], Callable[[Any, str], nn.Module]] = {
 
 
 def with_open_attention(model: nn.Module) -> nn.Module:
-    """Replace PyTorch's modules of attention in a model, which is changed, by what they compute; return the model.
+    """Replace PyTorch's modules of attention by equal ones that can be quantized; change the model, and return it.
 
     Raises: InputError for options that have no quantized form.
     """
@@ -197,7 +201,7 @@ def with_open_attention(model: nn.Module) -> nn.Module:
 
 
 def open_products(graph_module: fx.GraphModule) -> None:
-    """Put products and a softmax in place of each call of scaled_dot_product_attention."""
+    """Replace each call of scaled_dot_product_attention by products and a softmax."""
     for node in list(graph_module.graph.nodes):
         if node.op == "call_function" and _is_attention(node):
             _open_product(graph_module, node)
@@ -230,6 +234,7 @@ def _open_product(graph_module: fx.GraphModule, node: fx.Node) -> None:
         shares = graph.call_module(name, (scaled,) if mask is None else (scaled, mask))
         mixed = graph.call_function(torch.matmul, (shares, given["value"]))
     for made in (turned, scores, scaled, shares, mixed):
+        # Messages about the new nodes then name the user's line of the call.
         made.meta = dict(node.meta)
     node.replace_all_uses_with(mixed)
     graph.erase_node(node)
@@ -243,6 +248,7 @@ def _padded(path: str, name: str) -> str:
 
 
 def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+    # On 'meta' no start values are computed, which are replaced at once.
     layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
     layer.weight = nn.Parameter(weight.detach().clone())
     if bias is not None:

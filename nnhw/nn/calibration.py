@@ -1,4 +1,4 @@
-"""Calibration: data that a float model is shown, and the scales that follow from what is seen."""
+"""Calibration: the data that a float model is run on, and scales from the values that are observed."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ CANDIDATES = 80  # clipping points that are tried, from the peak down to a fifth
 def batches_of(
     data: Any, what: str, problems: list[NnhwError], shape: Sequence[int] | None = None, like: str = "an example_input"
 ) -> list[Tensor]:
-    """Return batches [N, ..] of finite floats; note all that is wrong with them.
+    """Return batches [N, ..] of finite floats; append all problems with the data to `problems`.
 
     Parameters
     ----------
     data: one tensor or array [N, ..], an iterable of such batches, or of tuples that begin with one, or a dataset of
         images [..] or tuples that begin with one.
-    shape: of an image that all have to be like; None: that is not known.
-    like: what has that shape.
+    what: name of the data in messages.
+    shape: shape that every image must have; None: it is not known.
+    like: in messages, the object that has this shape.
     """
     batches: list[Tensor] = []
     shapes: set[tuple[int, ...]] = set()
@@ -62,12 +63,12 @@ def _wrong_shapes(
 
 
 def all_zero(batches: Sequence[Tensor]) -> bool:
-    """Return whether there is data, and nothing in it that says how large values become."""
+    """Return whether there is data, and all of it is 0, so that it shows the range of no value."""
     return bool(batches) and not any(bool(batch.any()) for batch in batches)
 
 
 def _parts(data: Any, what: str, problems: list[NnhwError]) -> Iterator[tuple[Tensor | None, str]]:
-    """Yield each batch, None where it has no real numbers, and what it has instead."""
+    """Yield (batch, kind of its elements); the batch is None if these are no real numbers."""
     if isinstance(data, Tensor | np.ndarray):
         yield _tensor(data), _kind(data)
         return
@@ -91,7 +92,7 @@ def _parts(data: Any, what: str, problems: list[NnhwError]) -> Iterator[tuple[Te
 
 
 def _loader(data: Dataset[Any]) -> DataLoader[Any]:
-    """Return batches of a dataset; of one whose size is known, of at most `ITEMS` of its items."""
+    """Return batches of a dataset; if its size is known, of at most `ITEMS` items, evenly spread over it."""
     if not isinstance(data, IterableDataset):
         count = len(data)  # type: ignore[arg-type]
         data = Subset(data, np.linspace(0, count - 1, min(count, ITEMS)).round().astype(int).tolist())
@@ -112,7 +113,7 @@ def _kind(data: Tensor | np.ndarray) -> str:
 
 
 def _wrong(batch: Tensor | None, kind: str, name: str) -> Iterator[InputError]:
-    """Yield what is wrong with one batch, or with an array of a kind that makes none."""
+    """Yield the problems of one batch, or of an array whose elements are no real numbers."""
     if batch is None:
         yield InputError(f"{name} needs real numbers, got an array of {kind}; save float32 [N, ..]")
         return
@@ -152,11 +153,12 @@ class Observed:
         self.counts = torch.zeros(BINS, dtype=torch.float64)
 
     def find_peak(self, value: Tensor) -> None:
-        """First pass. NaN stays."""
+        """First pass: update the peak. NaN, once seen, stays."""
+        # Unlike max(), torch.maximum keeps NaN.
         self.peak = float(torch.maximum(torch.tensor(self.peak), value.abs().amax()))
 
     def count(self, value: Tensor) -> None:
-        """Second pass."""
+        """Second pass: add the magnitudes of a value to the histogram."""
         if self.peak > 0:
             self.counts += torch.histc(value.abs().float(), BINS, 0.0, self.peak).double()
 
@@ -168,18 +170,18 @@ class Observed:
         return float(_least_error(centres[None], self.counts[None], torch.tensor([self.peak]), qmax))
 
     def mean(self) -> float:
-        """Return the mean magnitude: the scale of a single bit."""
+        """Return the mean magnitude, which is the best scale of a single bit."""
         centres = (torch.arange(BINS, dtype=torch.float64) + 0.5) * (self.peak / BINS)
         total = float(self.counts.sum())
         return float((centres * self.counts).sum()) / total if self.peak and total else 1.0
 
 
 def activation_quantizer(observed: Observed, bits: int, signed: bool, whole: bool = False) -> Quantizer:
-    """Return the quantizer of an activation, its scale fixed.
+    """Return the quantizer of an activation, with a fixed scale.
 
     Parameters
     ----------
-    whole: clip nothing that was seen, as the greatest numbers matter most to a softmax.
+    whole: clip no observed value, for a softmax, in which the greatest values matter most.
     """
     if bits == 1:
         scale = rounded(torch.tensor([observed.mean()]))
@@ -190,7 +192,12 @@ def activation_quantizer(observed: Observed, bits: int, signed: bool, whole: boo
 
 
 def weight_quantizer(weight: Tensor, bits: int, axis: int) -> Quantizer:
-    """Return the quantizer of weights: symmetric, one scale per output or one of all, of least squared error."""
+    """Return the symmetric quantizer of weights with the least squared error.
+
+    Parameters
+    ----------
+    axis: axis of the outputs, for one scale per output; or `PER_TENSOR`, for one scale in all.
+    """
     values = weight.detach().double().abs()
     rows = values.reshape(1, -1) if axis == PER_TENSOR else values.movedim(axis, 0).reshape(weight.shape[axis], -1)
     if bits == 1:
@@ -203,7 +210,7 @@ def weight_quantizer(weight: Tensor, bits: int, axis: int) -> Quantizer:
 
 
 def rounded(scales: Tensor) -> Tensor:
-    """Round to `SIGNIFICANT_BITS` significant bits; float32."""
+    """Round scales to `SIGNIFICANT_BITS` significant bits, float32."""
     mantissa, exponent = torch.frexp(scales.double())
     kept = torch.round(torch.ldexp(mantissa, torch.tensor(SIGNIFICANT_BITS)))
     return torch.ldexp(kept, exponent - SIGNIFICANT_BITS).float()
@@ -214,6 +221,7 @@ def _least_error(values: Tensor, counts: Tensor, peaks: Tensor, qmax: int) -> Te
     best = torch.full_like(peaks, torch.inf, dtype=torch.float64)
     scales = (peaks / qmax).double()
     for step in range(CANDIDATES):
+        # A row of zeros has no peak; callers replace its scale.
         trial = (peaks.double() * (1 - step / 100) / qmax).clamp_min(torch.finfo(torch.float32).tiny)
         codes = torch.round(values / trial[:, None]).clamp_max(qmax)
         error = ((codes * trial[:, None] - values) ** 2 * counts).sum(dim=1)

@@ -1,4 +1,4 @@
-"""Functions that hide a product of two values, written out, so that quantizers can stand in front of it."""
+"""Functions that contain a product of two values, written out so that quantizers can be put in front of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .kinds import operation
 
 
 def written_out(graph_module: fx.GraphModule) -> fx.GraphModule:
-    """Write each gated linear unit of a graph as what it is: halves, a sigmoid, a product.
+    """Replace each gated linear unit of a graph by halves, a sigmoid and a product.
 
     glu(x) --> (lambda a, b: a * sigmoid(b))(*chunk(x, 2))
     """
@@ -26,7 +26,7 @@ def written_out(graph_module: fx.GraphModule) -> fx.GraphModule:
 
 
 def _write(graph: fx.Graph, node: fx.Node, modules: dict[str, nn.Module]) -> None:
-    """Put what a gated linear unit is in its place."""
+    """Replace one gated linear unit."""
     module = modules.get(str(node.target)) if node.op == "call_module" else None
     axis = module.dim if isinstance(module, nn.GLU) else _axis(node)
     with graph.inserting_before(node):
@@ -40,5 +40,5 @@ def _write(graph: fx.Graph, node: fx.Node, modules: dict[str, nn.Module]) -> Non
 
 
 def _axis(node: fx.Node) -> Any:
-    """Return the axis that a function halves: the last one if it names none."""
+    """Return the axis along which a function splits its input: the last one if it has no argument for it."""
     return node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", -1)

@@ -1,4 +1,4 @@
-"""Models of other quantization tools that no tracing can read: refused by name, with the way that works."""
+"""Models of other quantization tools that cannot be traced: they are refused by name, with what works instead."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nnhw.errors import InputError
 _PT2E = "quantize with PT2E (prepare_pt2e, calibrate, convert_pt2e), or give the float model to nnhw.quantize"
 _INT8_MODULES = ("torch.ao.nn.quantized.", "torch.ao.nn.intrinsic.quantized.", "torch.nn.quantized.")
 _FLOAT_MODULES = (torch.ao.nn.quantized.FloatFunctional,)
-"""Among the int8 modules, but of functions of numbers."""
+"""Modules that are in the packages of int8 modules, but compute with floats."""
 _OBSERVERS = {"ObserverBase", "FakeQuantizeBase"}
 _OBSERVERS_HOMES = ("torch.ao.quantization.", "torchao.")
 

@@ -1,4 +1,4 @@
-"""Where in the user's code a traced node comes from: its module, and the line that called it."""
+"""The place in the user's code that a traced node comes from: its module, and the line that called it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SITE_PACKAGES = re.compile(r"/(site|dist)-packages/")
 
 
 def place_of(node: fx.Node) -> str:
-    """Return the place of a traced node as text: 'features.3' (vgg.py:41)."""
+    """Return the place of a traced node as text, such as "'features.3' (vgg.py:41)"."""
     module, frame = module_path(node), user_frame(node)
     shown = f"'{module}'" if module else "of the model"
     return f"{shown} ({PurePath(frame[0]).name}:{frame[1]})" if frame else shown
@@ -38,7 +38,7 @@ def module_path(node: fx.Node) -> str:
 
 
 def user_frame(node: fx.Node) -> tuple[str, int] | None:
-    """Return the innermost (file, line) of the user's that a node was traced at; None if none is known."""
+    """Return the innermost (file, line) of the user's code at which a node was traced; None if it is not known."""
     trace = node.meta.get("stack_trace") or ""
     return innermost_user_frame((match["file"], int(match["line"])) for match in _FRAME.finditer(trace))
 

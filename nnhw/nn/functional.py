@@ -1,4 +1,4 @@
-"""The two registered operators that every quantizer of `nnhw.nn` is made of.
+"""The two registered PyTorch operators that all quantizers of `nnhw.nn` consist of.
 
 `torch.export` keeps each call as one node, in eval and in training mode: a frontend recognizes
 `torch.ops.nnhw.quantize.default` and needs no pattern matching.
@@ -66,7 +66,7 @@ ROUNDINGS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "floor": torch.floor,
     "ceil": torch.ceil,
 }
-"""Rounding to integers by the usual names. No sum with 0.5: it would be rounded itself."""
+"""Rounding to integers, by name. No function adds 0.5 to a number, as that sum would be rounded itself."""
 
 
 def checked_rounding(who: str, rounding: str) -> str:
@@ -89,7 +89,7 @@ def quantize(
     reciprocal: bool = False,
     zero_point_first: bool = False,
 ) -> Tensor:
-    """Round `x` to the nearest number that an integer code stands for.
+    """Quantize: round `x` to the nearest number that an integer code stands for.
 
     Every step is elementwise in the dtype of `x`:
 
@@ -196,6 +196,7 @@ def power_of_two_scale(x: Tensor, peak_code: int, axis: int) -> Tensor:
     peak = magnitude.amax().reshape(1) if axis == -1 else magnitude.transpose(0, axis).flatten(1).amax(dim=1)
     ratio = peak.to(torch.float64) / peak_code
     mantissa, exponent = torch.frexp(ratio)  # ratio = mantissa * 2**exponent, 0.5 <= mantissa < 1
+    # A ratio that is a power of two is not rounded up to the next one.
     exponent = torch.where(mantissa == 0.5, exponent - 1, exponent)
     exponent = exponent.clamp(_FLOAT32_EXPONENT_MIN, _FLOAT32_EXPONENT_MAX).to(torch.int32)
     # Built from its bits: pow and exp2 of a vector library need not be exact.

@@ -1,4 +1,4 @@
-"""Models as users give them: what keeps one from being traced, and copies of them."""
+"""Models given by users: copies of them, and reasons why one cannot be traced."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .foreign import foreign
 
 
 def plain(model: nn.Module) -> nn.Module:
-    """Return the module that `torch.compile` was given; any other one is returned as it is."""
+    """Return the original module of one that `torch.compile` made; any other module is returned as it is."""
     original = getattr(model, "_orig_mod", None)
     return original if isinstance(original, nn.Module) else model
 
 
 def class_name(model: nn.Module | ExportedProgram) -> str:
-    """Return the name of a model's class, in the user's words."""
+    """Return the name of the class of the user's model, also behind `torch.compile`."""
     return type(plain(model) if isinstance(model, nn.Module) else model).__name__
 
 
@@ -38,6 +38,7 @@ def copied(model: nn.Module) -> nn.Module:
     """
     model = plain(model)
     held = [value for module in model.modules() for value in vars(module).values() if isinstance(value, Tensor)]
+    # deepcopy takes an object whose id is in its memo for copied already.
     memo = {id(value): value.detach().clone() for value in held if not value.is_leaf}
     try:
         return copy.deepcopy(model, memo).cpu().eval()  # type: ignore[arg-type]  # memo: by id, any value
@@ -49,7 +50,7 @@ def copied(model: nn.Module) -> nn.Module:
 
 
 def dense(images: Tensor) -> Tensor:
-    """Return images on the CPU as NumPy can hold them: sparse ones with their zeros, bfloat16 as float32, exactly.
+    """Return images on the CPU in a form that NumPy can hold: sparse ones dense, floats below 32 bits as float32.
 
     Raises
     ------
@@ -64,7 +65,7 @@ def dense(images: Tensor) -> Tensor:
 
 
 def unusable(tensor: Tensor) -> str:
-    """Return what kind of tensor it is, if it has no array of real numbers; else nothing."""
+    """Return the kind of a tensor, in words, that is no array of real numbers; empty for all others."""
     kinds = {
         "a quantized one": tensor.is_quantized,
         "a nested one": tensor.is_nested,
@@ -75,7 +76,7 @@ def unusable(tensor: Tensor) -> str:
 
 
 def unready(model: nn.Module | ExportedProgram) -> Iterator[InputError]:
-    """Yield what keeps a model from being traced at all."""
+    """Yield the reasons why a model cannot be traced at all."""
     if isinstance(model, torch.jit.ScriptModule):
         yield InputError("a TorchScript model cannot be traced; give the nn.Module that it was made of")
         return
@@ -96,7 +97,7 @@ def unready(model: nn.Module | ExportedProgram) -> Iterator[InputError]:
 
 
 def half_floats(model: nn.Module | ExportedProgram) -> Iterator[InputError]:
-    """Yield a problem where a model has parameters of less precision than float32, in which every step rounds."""
+    """Yield a problem if a model has parameters of lower precision than float32."""
     for name, value in _tensors(model).items():
         if value.is_floating_point() and value.dtype not in (torch.float32, torch.float64):
             yield InputError(

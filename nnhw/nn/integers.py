@@ -19,19 +19,21 @@ _EPSILON_MAX = (1 << 62) - 1
 
 
 def power_table(scale: Tensor, distances: int) -> Tensor:
-    """Return exp(-scale * distance) for distances 0, 1, .. of two codes, in steps of 1 / 65535: int64 [distances].
+    """Return exp(-scale * distance) for the distances 0, 1, .. of two codes, in steps of 1 / 65535: int64 [distances].
 
-    What follows the first 0 is left out: a distance beyond the end counts as the last one.
+    The table ends with its first 0; a larger distance is looked up as the last one.
     """
     steps = torch.arange(distances, dtype=torch.float64, device=scale.device)
     powers = torch.round(torch.exp(-scale.double().reshape(()) * steps) * ((1 << RECIPROCAL_BITS) - 1)).long()
+    # Powers fall: the first that is rounded to 0 stands for all greater distances.
     return powers[: int(powers.count_nonzero()) + 1]
 
 
 def integer_epsilon(scale: Tensor, eps: float, count: int) -> int:
-    """Return what is added to the variance of `count` codes times count**2: eps in steps of the scale, a whole number.
+    """Return the integer that stands for `eps` in a normalization of `count` codes.
 
-    `eps` itself is added to the variance of numbers, which are codes times the scale.
+    `eps` is added to the variance of numbers, which are codes times the scale. The integer is added to count**2 times
+    the variance of the codes.
     """
     return min(round(count * count * eps / float(scale.double()) ** 2), _EPSILON_MAX)
 
@@ -53,18 +55,22 @@ def codes_of(who: str, x: Tensor, scale: Tensor) -> Tensor:
 
 
 def _bit_length(number: Tensor) -> Tensor:
-    """How many bits positive integers below 2**63 have: a float64 may be rounded up to the next power of two."""
+    """Return the number of bits of positive integers below 2**63.
+
+    It is taken from the exponent of a float64, which is corrected where that was rounded up to the next power of two.
+    """
+    # As a double, a number above 2**53 may be rounded up to the next power of two.
     length = torch.frexp(number.double())[1].long()
     return length - (number >> (length - 1) == 0).long()
 
 
 def _rounded_shift(number: Tensor, shift: Tensor) -> Tensor:
-    """number / 2**shift, to the nearest, ties up."""
+    """Return number / 2**shift to the nearest integer, ties up."""
     return number + (torch.ones_like(shift) << (shift - 1)) >> shift
 
 
 def _reciprocal_root(number: Tensor) -> tuple[Tensor, Tensor]:
-    """Return r of 16 bits and s for which r / 2**s is about 1 / sqrt(number)."""
+    """Return (r, s), r of 16 bits, for which r / 2**s is about 1 / sqrt(number)."""
     half = (_bit_length(number) + 1 >> 1) - ROOT_BITS // 2
     mantissa = torch.where(half < 0, number << (-2 * half).clamp(min=0), number >> (2 * half).clamp(min=0))
     square = ((1 << (ROOT_BITS + 2 * RECIPROCAL_BITS - 2)) - 1) // mantissa
@@ -89,11 +95,11 @@ def integer_softmax(
     ----------
     x: codes times the scale, [N, ..].
     scale: 1 element.
-    keep: what takes part, true or 1, without the batch axis; None: all.
-    distances: how many the table of powers has: the number of codes.
-    axis: not that of the batch.
-    bits: of a share's fraction, 1 to 15.
-    high: the greatest share, in steps; 1 to 2**bits.
+    keep: true or 1 for elements that take part, without the batch axis; None: all do.
+    distances: number of codes, which is the length of the table of powers.
+    axis: axis of the softmax, not that of the batch.
+    bits: fraction bits of a share, 1 to 15.
+    high: the greatest share, in steps of 2**-bits; 1 to 2**bits.
 
     Returns
     -------
@@ -101,7 +107,7 @@ def integer_softmax(
 
     Raises
     ------
-    InputError: x holds other numbers; rows of which nothing is kept.
+    InputError: x holds numbers that are no codes, or `keep` removes all elements of a row.
     """
     _checked_bits("integer_softmax", bits)
     if not 1 <= high <= 1 << bits:
@@ -142,16 +148,17 @@ integer_softmax.register_autograd(_integer_softmax_backward, setup_context=_inte
 
 @torch.library.custom_op("nnhw::integer_norm", mutates_args=())
 def integer_norm(x: Tensor, scale: Tensor, eps: float, axis: int, fraction_bits: int, centered: bool) -> Tensor:
-    """(x - mean) / sqrt(variance + eps) of codes along an axis, or x / sqrt(mean of squares + eps) without a centre.
+    """Normalize codes along an axis: (x - mean) / sqrt(variance + eps), or x / sqrt(mean of squares + eps).
 
-    In steps of 2**-fraction_bits. The gradient is that of the normalization, at the result of the integers.
+    Results are in steps of 2**-fraction_bits. The gradient is that of the float normalization, at the integer result.
 
     Parameters
     ----------
     x: codes times the scale, [N, ..].
     scale: 1 element.
-    axis: not that of the batch.
-    fraction_bits: 1 to 15.
+    axis: axis of the normalization, not that of the batch.
+    fraction_bits: fraction bits of a result, 1 to 15.
+    centered: the mean is subtracted.
 
     Returns
     -------
@@ -159,12 +166,13 @@ def integer_norm(x: Tensor, scale: Tensor, eps: float, axis: int, fraction_bits:
 
     Raises
     ------
-    InputError: x holds other numbers.
+    InputError: x holds numbers that are no codes.
     """
     _checked_bits("integer_norm", fraction_bits)
     codes, count = codes_of("integer_norm", x, scale), x.shape[axis]
     total = codes.sum(dim=axis, keepdim=True) * int(centered)
     spread = count * (codes * codes).sum(dim=axis, keepdim=True) - total * total
+    # Equal elements have no spread, and 0 has no reciprocal root.
     factor, shift = _reciprocal_root((spread + integer_epsilon(scale, eps, count)).clamp(min=1))
     result = _rounded_shift((count * codes - total) * factor, shift - fraction_bits)
     return result.to(x.dtype) * 2.0**-fraction_bits

@@ -1,4 +1,4 @@
-"""What each operation of a traced float model means to a quantizer: by the names of its operations."""
+"""Kinds of operations in a traced float model, by name, and what each kind means for quantization."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ CONDITIONS = frozenset(
 )
 """Comparisons, and choices by them: functions of one value."""
 JOINS = CONDITIONS | frozenset({"add", "sub", "mul", "div", "truediv", "maximum", "minimum"})
-"""Two values meet; each needs codes of its own, unless they are functions of one value."""
+"""Operations on two values, each of which needs codes of its own, unless both are functions of one value."""
 COMPOSED = frozenset({"softsign", "tanhshrink", "pow"})
-"""Functions of one value that torch computes in several steps, of which some join it with itself."""
+"""Functions of one value that torch computes in several steps, some of which combine the value with itself."""
 CONCATS = frozenset({"cat", "concat", "concatenate", "stack"})
-"""Values side by side, which share one scale."""
+"""Concatenations, whose values share one scale."""
 AVERAGES = frozenset(
     {"avg_pool1d", "avg_pool2d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "mean", "sum"},
 )
-"""Sums of values, which are exact on codes only."""
+"""Sums and means of values, which are exact only on codes."""
 MOVES = frozenset(
     {
         *("max_pool1d", "max_pool2d", "adaptive_max_pool1d", "adaptive_max_pool2d", "amax"),
@@ -48,11 +48,11 @@ MOVES = frozenset(
         *("chunk", "split", "split_with_sizes", "tensor_split", "unbind", "select", "narrow"),
     }
 )
-"""Elements are moved, repeated or picked: codes stay codes of the same scale."""
+"""Operations that move, repeat or pick elements: codes remain codes of the same scale."""
 NONNEGATIVE = frozenset(
     {"relu", "relu6", "sigmoid", "hardsigmoid", "softplus", "abs", "absolute", "square", "exp", "sqrt", "softmax"}
 )
-"""Results that are never below zero, so that their codes need no sign."""
+"""Operations whose results are never below zero, so that their codes need no sign."""
 ELEMENTWISE = NONNEGATIVE | frozenset(
     {
         *("batch_norm", "leaky_relu", "prelu", "elu", "selu", "celu", "hardtanh", "clamp", "clamp_min", "clamp_max"),
@@ -62,17 +62,17 @@ ELEMENTWISE = NONNEGATIVE | frozenset(
         *("pow", "log_softmax", "argmax", "rsub", "reciprocal", "floor", "ceil", "round", "trunc"),
     }
 )
-"""One value in, one out, at each position; and what ends a model."""
+"""Operations on each element alone, and those at the end of a model."""
 ENDS = frozenset({"softmax", "log_softmax", "argmax"})
-"""What ends a model, among these: it mixes elements. A softmax in front of others is computed from codes."""
+"""Operations among these that mix elements, at the end of a model; a softmax elsewhere is computed from codes."""
 MODES: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "pad": (2, ("constant",)),
     "interpolate": (3, ("nearest", "nearest-exact")),
     "upsample": (3, ("nearest", "nearest-exact")),
 }
-"""Functions and modules that run in some of their modes alone: place of that argument, and its values."""
+"""Operations that are supported in some modes only: position of the argument `mode`, and supported values."""
 RECURRENT = frozenset({"recurrent"})
-"""Layers with a loop: they read codes, and give codes of formats of their own."""
+"""Layers with a loop, which read codes and return codes in formats of their own."""
 KNOWN = RECURRENT | WEIGHTED | PRODUCTS | NORMS | JOINS | CONCATS | AVERAGES | MOVES | ELEMENTWISE
 
 MODULES: Mapping[type[nn.Module], str] = {
@@ -152,7 +152,7 @@ _ALIASES: Mapping[str, str] = {
 
 
 def operation(node: fx.Node, modules: Mapping[str, nn.Module]) -> str:
-    """Return the name of what a traced node does: 'conv2d' for the module, the function, and aten.conv2d.default."""
+    """Return the name of a traced node's operation: 'conv2d' for the module, the function, and aten.conv2d.default."""
     if node.op == "call_module":
         module = modules[str(node.target)]
         return MODULES.get(type(module), type(module).__name__)
@@ -163,6 +163,7 @@ def operation(node: fx.Node, modules: Mapping[str, nn.Module]) -> str:
         name = target._schema.name.split("::")[1]
     else:
         name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+    # In-place operations end in '_', and compute the same.
     name = name.rstrip("_")
     if name == "getattr":  # x.mT
         return str(node.args[1])
@@ -173,11 +174,11 @@ def operation(node: fx.Node, modules: Mapping[str, nn.Module]) -> str:
 
 
 def weights_of(node: fx.Node, values: Container[fx.Node]) -> tuple[object, int | None]:
-    """Return the weights that a function reads, and an axis along which their outputs differ; None if there is none.
+    """Return (weights that a function reads, axis of the outputs in them); the axis is None if there is none.
 
     Parameters
     ----------
-    values: the nodes that depend on the model's input; weights of an einsum are what is no such node.
+    values: the nodes that depend on the model's input; the weights of an einsum are the operand that does not.
     """
     name = operation(node, {})
     if name != "einsum":
@@ -190,5 +191,6 @@ def weights_of(node: fx.Node, values: Container[fx.Node]) -> tuple[object, int |
     if len(operands) != 2 or len(constants) != 1:
         return None, None
     ((term, weights),) = constants
+    # Without an arrow, einsum keeps the letters that occur once.
     kept = [letter in out if arrow else axes.count(letter) == 1 for letter in term]
     return weights, kept.index(True) if True in kept else None

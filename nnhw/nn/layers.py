@@ -17,8 +17,8 @@ class QuantLinear(nn.Linear):
 
     Parameters
     ----------
-    weight_quant: number format of the weights; one bit without it.
-    options: those of `nn.Linear` (bias, device, dtype).
+    weight_quant: number format of the weights; default: one bit.
+    options: options of `nn.Linear` (bias, device, dtype).
 
     Source: latent weights: Courbariaux et al., BinaryConnect, arXiv:1511.00363.
     """
@@ -129,9 +129,9 @@ QuantLayer = QuantLinear | QuantConv1d | QuantConv2d | QuantConvTranspose1d | Qu
 
 
 class Scale(nn.Module):
-    """Multiplication by one constant, to give the integers of a last layer the size of logits.
+    """Multiplication by one constant, to scale the integers of a last layer to the size of logits.
 
-    A power of two changes no bit of them.
+    A power of two does not change their significant bits.
 
     Raises: InputError if the factor is not positive and finite.
     """
@@ -153,7 +153,7 @@ class Scale(nn.Module):
 
 
 def _extra(layer: nn.ConvTranspose1d | nn.ConvTranspose2d, input: Tensor, output_size: list[int] | None) -> list[int]:
-    """Return the output padding that gives a size, as torch has it."""
+    """Return the output padding with which torch reaches a requested output size."""
     sizes = (layer.stride, layer.padding, layer.kernel_size, len(layer.kernel_size), layer.dilation)
     result: list[int] = layer._output_padding(input, output_size, *sizes)  # type: ignore[arg-type]
     return result

@@ -1,4 +1,4 @@
-"""Softmaxes and normalizations inside of a traced float model, and integer ones in their place."""
+"""Softmaxes and normalizations inside of a traced float model, and their replacement by integer ones."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _REPEATS = frozenset({"expand", "repeat", "expand_as"})
 
 
 class Mixing:
-    """What mixes elements between two quantizers.
+    """The operations of a model that mix elements between two quantizers.
 
     Members
     -------
-    inner: softmaxes whose shares are read as codes, in order.
+    inner: softmaxes whose results are read as codes, in order.
     norms: normalizations over features.
     products: products of two computed values.
-    read_whole: values that a softmax reads, whose codes must clip nothing.
+    read_whole: values that a softmax reads, whose quantizers must not clip.
     """
 
     def __init__(self, graph_module: fx.GraphModule, modules: Mapping[str, nn.Module]) -> None:
@@ -43,7 +43,7 @@ class Mixing:
         self._masks: dict[fx.Node, Tensor] = {}
 
     def watched(self) -> dict[fx.Node, Callable[[Any], None]]:
-        """Return what to note when the model runs: shapes of softmaxes, and masks."""
+        """Return functions to call with nodes' values when the model runs: they note shapes of softmaxes, and masks."""
         watch: dict[fx.Node, Callable[[Any], None]] = {}
         for node in self._graph.nodes:
             if node.op == "call_module" and isinstance(self._modules.get(str(node.target)), ShareSoftmax):
@@ -65,15 +65,16 @@ class Mixing:
 
     @staticmethod
     def share_format(bits: int, peak: float) -> Quantizer:
-        """Return the format of a softmax's shares: of as fine steps as hold the greatest one that was seen."""
+        """Return the format of a softmax's results: the finest steps that do not clip the greatest observed one."""
         fraction_bits = bits
+        # As long as the peak still rounds to a code.
         while fraction_bits < MOST_FRACTION_BITS and peak * 2 ** (fraction_bits + 1) < (1 << bits) - 0.5:
             fraction_bits += 1
         return UInt(bits, scale=2.0**-fraction_bits)
 
     @staticmethod
     def operand(node: fx.Node) -> fx.Node:
-        """Return what a softmax or a normalization reads."""
+        """Return the value that a softmax or a normalization reads, without a quantizer in between."""
         found: Any = node.args[0] if node.args else node.kwargs["input"]
         while str(getattr(found, "name", "")).endswith("_quant") and found.op == "call_module":
             found = found.args[0]
@@ -81,12 +82,12 @@ class Mixing:
         return found
 
     def replace(self, node: fx.Node, quantizer: Quantizer, shares: Quantizer | None) -> None:
-        """Put the integer form of a softmax or a normalization in the place of a node.
+        """Replace a softmax or a normalization by its integer form.
 
         Parameters
         ----------
-        quantizer: of what it reads.
-        shares: format of what a softmax gives.
+        quantizer: quantizer of the value that it reads.
+        shares: format of a softmax's results; None for a normalization.
         """
         own = copy.deepcopy(quantizer)
         if shares is not None:
@@ -105,6 +106,7 @@ class Mixing:
             dim = module.dim if module is not None else node.kwargs.get("dim", node.args[1] if node.args[1:] else None)
         if not isinstance(dim, int):
             raise InputError(f"softmax {place_of(node)} has dim={dim}; say the axis, such as dim=-1")
+        # Its first axis is that of the batch: the mask is the same for all images.
         if keep is not None and keep.dim() > 3 and keep.shape[0] == 1:
             keep = keep[0]
         assert shares.scale is not None
@@ -132,11 +134,12 @@ class Mixing:
             if factor is not None:
                 with self._graph.inserting_after(made):
                     behind = self._graph.call_function(function, (made, factor))
+                # All readers but the new node, which would else read itself.
                 made.replace_all_uses_with(behind, delete_user_cb=functools.partial(operator.is_not, behind))
                 made = behind
 
     def _put(self, node: fx.Node, module: nn.Module, inputs: list[Any]) -> fx.Node:
-        """Put a call of a module in the place of a node."""
+        """Replace a node by a call of a module; return the call."""
         name = f"{node.name}_integer"
         while hasattr(self._graph_module, name):
             name += "_"
@@ -163,7 +166,7 @@ def quantized_norm(layer: nn.LayerNorm | nn.RMSNorm, quantizer: Quantizer) -> nn
 
 
 def root_of(constant: fx.Node) -> fx.Node:
-    """Return what a constant is repeated from for each image; itself if it is not."""
+    """Return the constant that is repeated for each image; the node itself if it is not repeated."""
     while constant.op in ("call_method", "call_function") and _plain_name(constant) in _REPEATS:
         source = constant.args[0]
         assert isinstance(source, fx.Node)
@@ -172,7 +175,7 @@ def root_of(constant: fx.Node) -> fx.Node:
 
 
 def positional(tensor: Tensor) -> bool:
-    """Return whether a constant changes along two axes or more."""
+    """Return whether a constant differs along two axes or more, so that it is no constant per channel."""
     moves = [bool((tensor != tensor.narrow(axis, 0, 1)).any()) for axis in range(tensor.dim())]
     return sum(moves) > 1
 

@@ -1,4 +1,4 @@
-"""Softmax and normalization that compute with integers in training as on the device."""
+"""Softmax and normalization layers that compute with integers, in training as on the device."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from .integers import MOST_FRACTION_BITS, integer_norm, integer_softmax
 from .quantizers import PER_TENSOR, Quantizer
 
 NORM_FRACTION_BITS = 10
-"""Of a normalized number, in front of its weight and bias: steps of 1 / 1024 for numbers of about -4 to 4."""
+"""Fraction bits of normalized numbers, before weight and bias: steps of 1 / 1024, for numbers of about -4 to 4."""
 
 
 class QuantSoftmax(nn.Module):
     """Softmax of codes: shares in steps of 2**-fraction_bits, by a table of powers and one reciprocal for each row.
 
-    With as many fraction bits as bits the share 1.0 is one step short; with more, steps are finer and greater shares
-    are clipped. What reads the shares needs no quantizer in front: they are codes without a sign.
+    With as many fraction bits as bits, the share 1.0 becomes one step less; with more, steps are finer and large shares
+    are clipped. A layer behind it needs no quantizer in front: shares are unsigned codes.
 
     Parameters
     ----------
-    dim: along which shares add up to about 1; not the batch.
-    bits: of a share, 1 to 8.
-    fraction_bits: as many as bits without it, up to 15.
-    input_quant: number format of what it reads, with one scale; 8 bits with a scale that is observed without it.
-    keep: what takes part, without the batch axis, true or 1; all without it.
+    dim: axis along which shares add up to about 1; not that of the batch.
+    bits: bits of a share, 1 to 8.
+    fraction_bits: `bits` to 15; default: `bits`.
+    input_quant: number format of the input, with one scale; default: 8 bits with an observed scale.
+    keep: true or 1 for elements that take part, without the batch axis; default: all do.
 
     Members
     -------
@@ -75,16 +75,16 @@ class QuantSoftmax(nn.Module):
 
 
 class QuantLayerNorm(nn.LayerNorm):
-    """`nn.LayerNorm` over the last axis of codes: mean and deviation are integers, and so is what is divided by.
+    """`nn.LayerNorm` over the last axis of codes; mean, deviation and divisor are integers.
 
-    The weight and the bias of each feature belong to what follows, as those of a batch norm do: up to the next
-    quantizer, numbers are those of PyTorch.
+    The weight and bias of each feature are applied in PyTorch's floats, as those of a batch norm are, up to the next
+    quantizer.
 
     Parameters
     ----------
     normalized_shape: size of the last axis.
-    input_quant: number format of what it reads, with one scale; 8 bits with a scale that is observed without it.
-    options: those of `nn.LayerNorm` (eps, elementwise_affine, bias).
+    input_quant: number format of the input, with one scale; default: 8 bits with an observed scale.
+    options: options of `nn.LayerNorm` (eps, elementwise_affine, bias).
 
     Raises: InputError for more axes than one.
     """
@@ -117,7 +117,7 @@ class QuantRMSNorm(nn.RMSNorm):
 
 
 def rms_eps(layer: nn.RMSNorm) -> float:
-    """Return the eps of a layer: that of float32 where it has none, as torch has it."""
+    """Return the eps of a layer; if it has none, that of float32, as in torch."""
     return torch.finfo(torch.float32).eps if layer.eps is None else layer.eps
 
 
@@ -139,7 +139,7 @@ def image_axis(layer: nn.Module, dim: int, x: Tensor) -> int:
 
 
 def checked_input(layer: nn.Module, quant: Quantizer | None) -> Quantizer:
-    """Return the quantizer of what a layer reads. Raises: InputError for one with several scales."""
+    """Return the quantizer of a layer's input. Raises: InputError for one with several scales."""
     if quant is None:
         return QuantIdentity(8, scale="observed")
     if not isinstance(quant, Quantizer) or quant.axis != PER_TENSOR or quant.scale is None:

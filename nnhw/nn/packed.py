@@ -20,8 +20,8 @@ SIGNS_SUFFIX = ":signs"  # entries of packed bits, most significant first; the n
 def save_packed(model: nn.Module, path: str | Path) -> None:
     """Write parameters and buffers of `model` to an .npz file in one step (a temporary file, then a rename).
 
-    Of weights behind a bipolar quantizer only the signs are kept, one bit each (1 is +1): the model computes the
-    same, but training cannot go on from the file as if nothing had happened.
+    Weights of a bipolar quantizer are saved as signs, one bit each (1 is +1): the model computes the same with them,
+    but training cannot be continued from the file, as their magnitudes are lost.
 
     Raises
     ------
@@ -32,6 +32,7 @@ def save_packed(model: nn.Module, path: str | Path) -> None:
     for name, tensor in model.state_dict().items():
         values = tensor.detach().cpu().numpy()
         if name in binary:
+            # As the quantizer has it: the sign of 0 is +1.
             arrays[name + SIGNS_SUFFIX] = np.packbits(values.reshape(-1) >= 0)
         else:
             arrays[name] = values
@@ -39,7 +40,7 @@ def save_packed(model: nn.Module, path: str | Path) -> None:
 
 
 def load_packed(model: nn.Module, path: str | Path) -> nn.Module:
-    """Fill `model` from a file of `save_packed` and put it in eval mode; packed weights become -1 and +1.
+    """Load a file of `save_packed` into `model` and put it in eval mode; packed weights become -1 and +1.
 
     Returns
     -------
@@ -96,6 +97,7 @@ def _write_atomically(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
+        # mkstemp makes files that only this user can read.
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:

@@ -1,4 +1,4 @@
-"""Where quantizers stand in a traced float model, and putting them there."""
+"""Planning where quantizers go in a traced float model, and inserting them."""
 
 from __future__ import annotations
 
@@ -41,17 +41,18 @@ from .recurrent_formats import observe_formats, quantized_recurrent
 from .remedies import remedy_for, spelled
 
 SUMS = 2**26
-"""Of all outputs of a layer: more than these are too many to evaluate a function of any shape for each."""
+"""Number of different sums of all outputs of a layer above which a function is not evaluated for each of them."""
 
 
 def _values(graph_module: fx.GraphModule, batch: Tensor) -> tuple[set[fx.Node], set[fx.Node]]:
-    """Return the nodes with tensors, or parts of tensors, that depend on the input, and all with tensors.
+    """Return (nodes with tensors, or tuples of them, that depend on the input; all nodes with tensors).
 
-    Others are sizes; tensors that do not depend on the input are parameters and what is computed from them.
+    All other nodes are sizes. Tensors that do not depend on the input are parameters, or computed from parameters.
     """
     runner = _Watching(graph_module)
     try:
         with torch.no_grad():
+            # A clone, as operations in place would change the data for the runs that follow.
             runner.run(batch.clone())
     except Exception as error:
         line = (str(error).splitlines() or [""])[0]
@@ -67,7 +68,7 @@ def _values(graph_module: fx.GraphModule, batch: Tensor) -> tuple[set[fx.Node], 
 
 
 class _Watching(fx.Interpreter):
-    """Runs a model, notes which nodes are tensors or parts of them, shows some to an observer as they are computed."""
+    """Runs a model; notes which nodes have tensors, and calls the functions in `watch` with their nodes' values."""
 
     def __init__(self, graph_module: fx.GraphModule, watch: Mapping[fx.Node, Any] | None = None) -> None:
         super().__init__(graph_module)
@@ -86,16 +87,17 @@ class _Watching(fx.Interpreter):
 
 
 class QuantizerPlan:
-    """Where quantizers stand: each behind a value that is read as codes.
-
-    Members
-    -------
-    groups: by node, the node that speaks for all that share its scale.
+    """The plan of where quantizers go: one behind each value that is read as codes.
 
     Parameters
     ----------
-    batch: that goes through the model.
-    weight_bits, code_bits: of the weights, and of the widest codes that they are multiplied with.
+    batch: images with which the model is run.
+    weight_bits, code_bits: bits of the weights, and of the widest codes that they are multiplied with.
+
+    Members
+    -------
+    groups: for each node that gets a quantizer, the leader of the nodes that share its scale.
+    problems: what cannot be quantized.
 
     Raises
     ------
@@ -122,9 +124,9 @@ class QuantizerPlan:
         self._quantized: dict[tuple[fx.Node, int | None], fx.Node] = {}
         self._mixing = Mixing(graph_module, modules)
         self._inserted: dict[fx.Node, Quantizer] = {}
-        """By node, the quantizer of the codes that it becomes."""
+        """The quantizer that each node has got."""
         self._shares: dict[fx.Node, Quantizer] = {}
-        """By softmax, the format of its shares."""
+        """The format of each softmax's results."""
         for node in self._graph.nodes:
             if node in self._values:
                 self._place(node)
@@ -151,7 +153,7 @@ class QuantizerPlan:
                 self._place_join(node)
 
     def _joined_constants(self) -> list[fx.Node]:
-        """Return the constant tensors that are added to values, or stand beside them."""
+        """Return the constant tensors that are added to values, or concatenated with them."""
         return [
             operand
             for node in self._graph.nodes
@@ -161,7 +163,7 @@ class QuantizerPlan:
         ]
 
     def _place_constants(self) -> None:
-        """Plan codes for constants beside values, and for those that differ from position to position."""
+        """Plan quantizers for constants that are concatenated with values, or added and different for each position."""
         for node in self._graph.nodes:
             constants = [operand for operand in node.all_input_nodes if operand in self._constants]
             if node not in self._values or not constants or node in self._weights:
@@ -177,7 +179,8 @@ class QuantizerPlan:
                         self.groups.setdefault(root_of(operand), root_of(operand))
 
     def _place_softmaxes(self) -> None:
-        """Plan codes for what each softmax reads whose shares are read as codes."""
+        """Plan quantizers in front of each softmax whose results are read as codes."""
+        # From the end on: a quantizer in front of one softmax makes another one before it an inner one, too.
         for node in reversed(self._graph.nodes):
             if node in self._values and self._name(node) == "softmax" and self._is_read_as_codes(node):
                 self.groups.setdefault(node, node)
@@ -185,7 +188,7 @@ class QuantizerPlan:
                 self._mixing.read_whole += self._give_codes([node.all_input_nodes[0]])
 
     def _is_read_as_codes(self, node: fx.Node) -> bool:
-        """Return whether a value, or something behind it, becomes codes."""
+        """Return whether a quantizer stands behind a value, directly or after other operations."""
         seen, waiting = {node}, [node]
         while waiting:
             value = waiting.pop()
@@ -197,7 +200,7 @@ class QuantizerPlan:
         return False
 
     def _place_result(self) -> None:
-        """Plan codes for a join of several values that the model returns, or ends with: one leaves the device."""
+        """Plan a quantizer behind a function of several values at the model's end, as one value leaves the device."""
         for end in self._graph.output_node().all_input_nodes:
             while self._name(end) in ENDS:
                 end = end.all_input_nodes[0]
@@ -241,7 +244,7 @@ class QuantizerPlan:
             )
 
     def _check_ends(self) -> None:
-        """Note what mixes elements, such as a softmax, where something behind it reads codes."""
+        """Note a problem for each operation that mixes elements, such as a softmax, and has a quantizer behind it."""
         behind: dict[fx.Node, fx.Node] = {}
         for node in self._graph.nodes:
             found = [behind[operand] for operand in node.all_input_nodes if operand in behind]
@@ -256,9 +259,10 @@ class QuantizerPlan:
             )
 
     def _place_join(self, node: fx.Node) -> None:
-        """Plan codes for the operands of a join, unless all are functions of one value, as in y * sigmoid(y).
+        """Plan quantizers behind the operands of an operation on several values, unless all are functions of one value.
 
-        The function is evaluated for each value then: where there are too many, they become codes, too.
+        A function of one value, such as y * sigmoid(y), is evaluated for each number that it can have. Where these are
+        too many sums of a layer, the value gets a quantizer, too.
         """
         operands = [operand for operand in node.all_input_nodes if operand in self._values]
         starts = self._starts(operands)
@@ -272,7 +276,7 @@ class QuantizerPlan:
             self._give_codes(starts)
 
     def _refuse_condition(self, node: fx.Node, starts: list[fx.Node]) -> None:
-        """Note a condition on several values, once."""
+        """Note a problem for a condition that depends on several values, once."""
         values = " and ".join(f"{spelled(self._name(start))} {place_of(start)}" for start in starts[:2])
         problem = InputError(
             f"{spelled(self._name(node))} {place_of(node)} depends on several values: {values}; compare a value with "
@@ -282,7 +286,7 @@ class QuantizerPlan:
             self.problems.append(problem)
 
     def _give_codes(self, operands: list[fx.Node]) -> list[fx.Node]:
-        """Plan a quantizer behind all that operands consist of; return these values."""
+        """Plan a quantizer behind each value that the operands consist of; return these values."""
         sources = [source for operand in operands for source in self._sources(operand)]
         reached = [source for source in sources if self._name(source) not in RECURRENT]
         for source in reached:
@@ -290,7 +294,7 @@ class QuantizerPlan:
         return reached
 
     def _starts(self, operands: list[fx.Node]) -> list[fx.Node]:
-        """Return what operands are elementwise functions of: the nearest values that are codes, or no such function."""
+        """Return the values of which operands are elementwise functions, back to quantizers and other operations."""
         starts, seen, waiting = [], set(operands), list(operands)
         while waiting:
             node = waiting.pop()
@@ -304,7 +308,7 @@ class QuantizerPlan:
         return starts
 
     def _count_of_sums(self, node: fx.Node) -> float:
-        """Return about how many sums a linear operator can give, of all outputs together; 0 for another operation."""
+        """Return about how many different sums a linear layer has, over all outputs; 0 for other operations."""
         if self._name(node) not in WEIGHTED or node in self._mixing.products:
             return 0.0
         if node in self._weights:
@@ -315,11 +319,12 @@ class QuantizerPlan:
             tensor, axis = layer.weight, _output_axis(layer)  # type: ignore[assignment]
         values = tensor.detach().abs().double()
         rows = values.reshape(1, -1) if axis is None else values.movedim(axis, 0).reshape(values.shape[axis], -1)
+        # With the largest weight as the greatest code: the greatest sum is so many greatest codes.
         largest = (rows.sum(dim=1) / rows.amax(dim=1).clamp_min(torch.finfo(torch.float32).tiny)).max()
         return float(largest) * len(rows) * 2 ** (self._weight_bits - 1 + self._code_bits)
 
     def _find_weights(self, node: fx.Node) -> None:
-        """Note the weights of a function: a parameter, or what is computed from parameters alone."""
+        """Note the weights of a function, which are a parameter or computed from parameters; else a problem."""
         weights, axis = weights_of(node, self._values)
         place = f"{self._name(node)} {place_of(node)}"
         tensors = [operand for operand in node.all_input_nodes if operand not in self._values]
@@ -345,7 +350,7 @@ class QuantizerPlan:
         return operation(node, self._modules)
 
     def _sources(self, node: fx.Node) -> list[fx.Node]:
-        """Return the values whose elements a node moves or joins; itself if it computes."""
+        """Return the values whose elements a node only moves or concatenates; the node itself if it computes."""
         if self._name(node) in CONCATS or (self._name(node) in MOVES and node.op != "placeholder"):
             before = [operand for operand in node.all_input_nodes if operand in self._values]
             before = before if self._name(node) in CONCATS else before[:1]
@@ -353,7 +358,7 @@ class QuantizerPlan:
         return [node]
 
     def _share(self, nodes: list[fx.Node]) -> None:
-        """Let nodes, and all that share a scale with one of them, share one."""
+        """Let nodes, and all nodes that share a scale with one of them, share one scale."""
         leaders = {self.groups[node] for node in nodes}
         first = self.groups[nodes[0]]
         for node, leader in self.groups.items():
@@ -361,7 +366,7 @@ class QuantizerPlan:
                 self.groups[node] = first
 
     def observe(self, batches: list[Tensor]) -> None:
-        """Show all data to the values that become codes: once for the range, once for what is in it."""
+        """Run all data through the model; observe values that get quantizers: first their range, then a histogram."""
         self._observed = {leader: Observed() for leader in self.groups.values()}
         self._least = dict.fromkeys(self._observed, float("inf"))
         for counting in (False, True):
@@ -379,12 +384,18 @@ class QuantizerPlan:
 
         def show(value: Tensor) -> None:
             self._least[leader] = min(self._least[leader], float(value.amin()))
+            # A peak of NaN or infinity has no histogram; `observe` reports it.
             (seen.count if counting and seen.peak < float("inf") else seen.find_peak)(value)
 
         return show
 
     def insert(self, act_bits: int, input_bits: int) -> None:
-        """Put a quantizer behind each planned value, in front of all that reads it."""
+        """Insert a quantizer behind each planned value, in front of all its readers.
+
+        Parameters
+        ----------
+        act_bits, input_bits: bits of the codes of activations, and of the model's input.
+        """
         signed = dict.fromkeys(self.groups.values(), False)
         inputs = {leader for node, leader in self.groups.items() if self._is_input(node)}
         for node, leader in self.groups.items():
@@ -399,9 +410,11 @@ class QuantizerPlan:
                 if list(self.groups.values()).count(leader) == 1:
                     self._inserted[node] = self._shares[node]
                     continue  # its shares are codes
+            # The name ends in `_quant`, by which `Mixing.operand` recognizes it.
             name = self._add(f"{node.name}_quant", quantizer)
             with self._graph.inserting_after(node):
                 quantized = self._graph.call_module(name, (node,))
+            # All readers but the quantizer, which would else read itself.
             node.replace_all_uses_with(quantized, delete_user_cb=functools.partial(operator.is_not, quantized))
 
     def _add(self, name: str, module: nn.Module) -> str:
@@ -412,7 +425,7 @@ class QuantizerPlan:
         return name
 
     def _is_input(self, node: fx.Node) -> bool:
-        """Return whether a value is the model's input, or the input after elementwise operations such as a norm."""
+        """Return whether a value is the model's input, or a function of it without layers, such as a batch norm."""
         operands = [operand for operand in node.all_input_nodes if operand in self._values]
         reads_codes = self._name(node) in WEIGHTED | PRODUCTS | NORMS | AVERAGES
         if node.op == "placeholder":
@@ -420,7 +433,7 @@ class QuantizerPlan:
         return bool(operands) and not reads_codes and all(map(self._is_input, operands))
 
     def _nonnegative(self, node: fx.Node) -> bool:
-        """Return whether a value cannot be below zero: by what computes it, at the input by the data."""
+        """Return whether a value is never below zero: known from its operation, at the input from the data."""
         name = self._name(node)
         if self._is_input(node) or node not in self._values:
             return node in self.groups and self._least[self.groups[node]] >= 0
@@ -441,18 +454,18 @@ class QuantizerPlan:
         return float(given) if isinstance(given, int | float) else -1.0
 
     def replace_mixing(self) -> None:
-        """Put integer softmaxes and normalizations in place of float ones: they know the scales of what they read."""
+        """Replace softmaxes and normalizations by integer ones, which know the quantizers of what they read."""
         for node in [*self._mixing.inner, *self._mixing.norms]:
             source = self._sources(self._mixing.operand(node))[0]
             self._mixing.replace(node, self._inserted[source], self._shares.get(node))
 
     @property
     def layers(self) -> int:
-        """How many layers have quantized weights."""
+        """Number of layers that have quantized weights."""
         return sum(self._name(node) in WEIGHTED | RECURRENT for node in self._values - self._mixing.products)
 
     def replace_weights(self, bits: int) -> None:
-        """Put quantized layers in place of float ones, and quantizers behind weights that functions read."""
+        """Replace float layers by quantized ones, and insert quantizers behind weights that functions read."""
         for node in list(self._graph.nodes):
             if node not in self._values - self._mixing.products or self._name(node) not in WEIGHTED:
                 continue
@@ -464,7 +477,7 @@ class QuantizerPlan:
                 self._quantize_weights(node, bits)
 
     def replace_loops(self, weight_bits: int, act_bits: int, batches: list[Tensor]) -> None:
-        """Put quantized layers in place of recurrent ones; formats without a range of their own see all data."""
+        """Replace recurrent layers by quantized ones, and run all data to observe formats without a fixed range."""
         paths = {str(node.target) for node in self._values if self._name(node) in RECURRENT}
         layers = [self._graph_module.get_submodule(path) for path in sorted(paths)]
         made = [quantized_recurrent(layer, weight_bits, act_bits) for layer in layers if isinstance(layer, nn.RNNBase)]
@@ -474,7 +487,7 @@ class QuantizerPlan:
         observe_formats(self._graph_module, made, batches)
 
     def _quantize_weights(self, node: fx.Node, bits: int) -> None:
-        """Put a quantizer between a function and its weights; equal ones stand there once."""
+        """Insert a quantizer between a function and its weights; functions with the same weights share it."""
         weights, axis = self._weights[node]
         if (weights, axis) not in self._quantized:
             tensor = self._constants[weights]

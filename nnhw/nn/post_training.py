@@ -1,4 +1,4 @@
-"""Post-training quantization: a float model and data for it --> the same network of quantized layers."""
+"""Post-training quantization: a float model and data --> the same network with quantized layers."""
 
 from __future__ import annotations
 
@@ -46,28 +46,29 @@ def quantize(
 
         conv, norm, relu, linear  -->  quantizer, QuantConv2d, norm, relu, quantizer, QuantLinear
 
-    A quantizer stands behind every value that a linear layer, an average pooling, an addition or a concatenation
-    reads; what is concatenated shares one scale. A function that is written as a sum or product of one value alone, as
-    in y * sigmoid(y), gets one behind it only. Weights get one scale per output. Batch norms stay: nnhw evaluates
-    them with what is around them. Codes have no sign where values cannot be negative: behind ReLU and its like, and at
-    the input where the calibration data has none.
+    A quantizer is put behind every value that a linear layer, an average pooling, an addition or a concatenation reads;
+    concatenated values share one scale. A sum or product that is a function of one value alone, such as y * sigmoid(y),
+    gets a quantizer only behind it. Weights get one scale per output. Batch norms stay: nnhw evaluates them together
+    with the operations around them. Codes are unsigned where values cannot be negative: behind ReLU and similar
+    functions, and at the input if the calibration data has no negative values.
 
     Parameters
     ----------
     calibration_batches: one tensor or array [N, ..]; an iterable of such batches, or of (batch, labels), such as a
         `DataLoader`; or a `Dataset` of images, or of (image, label), of which 1,024 are taken, evenly spread over it.
-    weight_bits, act_bits: 1 to 8.
-    input_bits: of the model's input, 1 to 8.
-    evaluate: images [N, ..] like those of the calibration, or others, and their labels [N], 0 for the first output:
-        for the accuracy before and after, which becomes the attribute `accuracy` of the result (None without them);
-        computed by PyTorch in the model's own dtype.
-    example_input: [batch, ..], whose images the data must be like; an exported program has its own.
+    weight_bits, act_bits: bits of weights and activations, 1 to 8.
+    input_bits: bits of the model's input, 1 to 8.
+    evaluate: (images [N, ..], labels [N]), labels counted from 0: on them PyTorch measures the accuracy before and
+        after quantization, in the model's own dtype; it becomes the attribute `accuracy` of the result, which else is
+        None.
+    example_input: [batch, ..]: all images must have the shape of its images; an exported program has its own.
 
     Raises
     ------
-    InputError, or ProblemList with all of them at once: widths, data, or layers that have no quantized form.
+    InputError, or ProblemList with several of them: wrong bits or data, or layers that have no quantized form.
     """
     problems: list[NnhwError] = list(_wrong_widths(weight_bits=weight_bits, act_bits=act_bits, input_bits=input_bits))
+    # Wrong widths are noted; planning goes on with others, to find all further problems at once.
     bits = (WIDTH_MAX, WIDTH_MAX) if problems else (weight_bits, max(act_bits, input_bits))
     shape = _image_shape(model, example_input)
     images = _images(calibration_batches, "calibration data", shape, problems)
@@ -96,6 +97,7 @@ def quantize(
     plan.insert(act_bits, input_bits)
     plan.replace_mixing()
     plan.replace_weights(weight_bits)
+    # Last: it runs the whole quantized model to observe what formats of loops need.
     plan.replace_loops(weight_bits, act_bits, batches)
     graph_module.graph.lint()
     graph_module.recompile()
@@ -118,7 +120,7 @@ def _wrong_widths(**widths: Any) -> Iterator[InputError]:
 
 
 def _traced(model: nn.Module | ExportedProgram, batches: list[Tensor], problems: list[NnhwError]) -> fx.GraphModule:
-    """Return a copy of the model as a graph of modules and functions; an empty one after a problem."""
+    """Return a copy of the model as a graph of modules and functions; an empty graph after a problem."""
     if not isinstance(model, nn.Module | ExportedProgram):
         given = type(model).__name__
         problems.append(InputError(f"a model is an nn.Module or an ExportedProgram, got {given}; give a float model"))
@@ -135,7 +137,7 @@ def _traced(model: nn.Module | ExportedProgram, batches: list[Tensor], problems:
     except InputError as error:
         problems.append(error)
         return fx.GraphModule(nn.Module(), fx.Graph())
-    # Calls of the operator in a module's own code are seen in the graph alone.
+    # A quantizer that a module calls as an operator, not as a module, can only be seen in the graph.
     calls = [module_path(node) or node.name for node in made.graph.nodes if str(node.target).startswith(_QUANTIZE)]
     if calls:
         problems.append(_quantized_already(calls))
@@ -181,7 +183,7 @@ def _unsupported(graph_module: fx.GraphModule, modules: Mapping[str, nn.Module])
 
 
 def _masks(graph_module: fx.GraphModule, modules: Mapping[str, nn.Module]) -> set[str]:
-    """Return the names of constants that are masks of attention alone, and may hold minus infinity."""
+    """Return the names of constants that are only read as masks of attention, and may hold minus infinity."""
 
     def reads_mask(node: fx.Node) -> bool:
         return node.op == "call_module" and isinstance(modules[str(node.target)], ShareSoftmax)
@@ -197,7 +199,7 @@ def _plan(
     bits: tuple[int, int],
     problems: list[NnhwError],
 ) -> QuantizerPlan | None:
-    """Return where quantizers go; None without a model, or without data that goes through it."""
+    """Return the plan of quantizers; None without a model, or without data with which it runs."""
     if not batches or not graph_module.graph.nodes:
         return None
     try:
@@ -210,7 +212,7 @@ def _plan(
 
 
 def _image_shape(model: nn.Module | ExportedProgram, example_input: Tensor | None) -> list[int] | None:
-    """Return the shape of an image by the example, or by what a program was exported with; None if none is known."""
+    """Return the shape of an image, from the example or from an exported program; None if it is not known."""
     if example_input is None and isinstance(model, ExportedProgram):
         names = model.graph_signature.user_inputs
         example_input = next((node.meta["val"] for node in model.graph.nodes if node.name in names), None)
@@ -220,12 +222,12 @@ def _image_shape(model: nn.Module | ExportedProgram, example_input: Tensor | Non
 
 @dataclass(frozen=True)
 class _Images:
-    """Data as it was given, and the batches of it that nothing is wrong with.
+    """Data as the user gave it, and those batches of it that have no problem.
 
     Parameters
     ----------
-    sound: whether these are all.
-    count: of all images; None where it cannot be told.
+    sound: no batch has a problem.
+    count: number of all images; None if it is not known.
     """
 
     data: Any
@@ -235,7 +237,7 @@ class _Images:
 
 
 def _images(data: Any, what: str, shape: list[int] | None, problems: list[NnhwError], *like: str) -> _Images:
-    """Return data in batches; note what is wrong with it. See `batches_of`."""
+    """Return data in batches, and append its problems to `problems`; see `batches_of`."""
     known = len(problems)
     batches = batches_of(data, what, problems, shape, *like)
     sound = len(problems) == known
@@ -248,7 +250,7 @@ def _images(data: Any, what: str, shape: list[int] | None, problems: list[NnhwEr
 def _labelled(
     evaluate: tuple[Any, Any] | None, calibration: _Images, shape: list[int] | None, problems: list[NnhwError]
 ) -> tuple[list[Tensor], Tensor] | None:
-    """Return batches and labels; note what is wrong with them, but not again what is with the calibration data."""
+    """Return (batches, labels), and append their problems, but not again those of the calibration data."""
     if evaluate is None:
         return None
     if not isinstance(evaluate, tuple | list) or len(evaluate) != 2:
@@ -275,7 +277,12 @@ def _labelled(
 
 
 def _accuracy(model: nn.Module, labelled: tuple[list[Tensor], Tensor] | None, dtype: torch.dtype) -> float:
-    """Return the share of images whose greatest output is at the label. Raises: InputError."""
+    """Return the share of images, 0 to 1, whose greatest output is at their label; 0 without labels.
+
+    Raises
+    ------
+    InputError: the model's outputs are not [N, classes], or a label is no class.
+    """
     if labelled is None:
         return 0.0
     with torch.no_grad():

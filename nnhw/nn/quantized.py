@@ -1,4 +1,4 @@
-"""What post-training quantization makes: a module that says shortly what it is."""
+"""The result of post-training quantization: a module with a short description of itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nnhw.notebook import facts_table
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Shares of images whose greatest output is at the label, before and after quantization."""
+    """Accuracy before and after quantization: shares of images, 0 to 1, whose greatest output is at their label."""
 
     before: float
     after: float
@@ -24,11 +24,12 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a model was quantized to.
+    """A summary of how a model was quantized.
 
     Parameters
     ----------
-    name: of the model's class.
+    name: name of the model's class.
+    weight_bits, act_bits, input_bits: bits of weights, activations and input.
     layers: number of layers with quantized weights.
     accuracy: None where no labels were given.
     """
@@ -58,7 +59,7 @@ class QuantizedModel(fx.GraphModule):
 
     @classmethod
     def of(cls, graph_module: fx.GraphModule, summary: Summary) -> Self:
-        """Return a graph module in eval mode that is told what it was quantized to."""
+        """Return a graph module as a quantized model, in eval mode, with its summary."""
         model = cls(graph_module, graph_module.graph, class_name=summary.name)
         model.accuracy = summary.accuracy
         model.meta["nnhw"] = summary  # goes along with copies
@@ -66,6 +67,7 @@ class QuantizedModel(fx.GraphModule):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         made: Any = super().__deepcopy__(memo)
+        # A GraphModule copies its graph, its modules and `meta`, but no other attributes.
         made.accuracy = self.accuracy
         return made  # type: ignore[no-any-return]
 

@@ -18,13 +18,13 @@ PER_TENSOR = -1
 
 
 class Quantizer(nn.Module):
-    """A number format: integer codes `qmin` to `qmax`, and a scale that says what they stand for.
+    """A number format: integer codes `qmin` to `qmax`, and a scale, the real number that one step stands for.
 
     The scale is one of
     - a number, or one number per channel: fixed. Powers of two keep float32 models exact;
     - "max_abs": found from the tensor at each call, see `power_of_two_scale`. For weights;
     - "observed": found in the same way from the largest magnitude seen so far in training mode, and kept in
-      eval mode. For activations. NaN until the first training batch, so that forgetting it cannot go unseen.
+      eval mode. For activations. NaN until the first training batch, so that a model without one does not go unnoticed.
 
     Parameters
     ----------
@@ -122,8 +122,8 @@ class Int(Quantizer):
     Parameters
     ----------
     bits: 2 to 8.
+    scale, axis, zero_point, rounding: see `Quantizer`.
     narrow_range: leave out the most negative code, so that the range is symmetric.
-    rounding: see `Quantizer`.
     """
 
     def __init__(
@@ -142,12 +142,12 @@ class Int(Quantizer):
 
 
 class UInt(Quantizer):
-    """Unsigned integers of 1 to 8 bits; values under the range become its least value.
+    """Unsigned integers of 1 to 8 bits; values below the range become its least value.
 
     Parameters
     ----------
     bits: 1 to 8; the codes of one bit are 0 and 1, those of `Bipolar` are -1 and +1.
-    rounding: see `Quantizer`.
+    scale, axis, zero_point, rounding: see `Quantizer`.
     """
 
     def __init__(

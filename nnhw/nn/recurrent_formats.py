@@ -1,4 +1,4 @@
-"""Float recurrent layers --> quantized ones, with number formats of a width."""
+"""Conversion of float recurrent layers to quantized ones, with number formats of given widths."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .quantizers import Int, Quantizer, UInt
 from .recurrent import CELL_BITS, QuantGRU, QuantLSTM, QuantRNN
 
 LEAST_BITS = 2
-"""Of weights and of states: a loop of single bits forgets what it was given."""
+"""Least bits of weights and states in a loop; single bits do not keep a state."""
 
 
 def quantized_recurrent(layer: nn.RNNBase, weight_bits: int, act_bits: int) -> nn.Module:
     """Return the quantized layer with the parameters of a float one, in eval mode.
 
-    States, gates and tanh have `act_bits` in the range that their functions have, an LSTM's cell has 16. What has no
-    such range is observed: see `observe_formats`.
+    States, gates and tanh have `act_bits` over the range of their functions, an LSTM's cell has 16 bits. Formats of
+    values without such a range are observed later: see `observe_formats`.
 
     Raises: InputError for an LSTM with a projection.
     """
@@ -52,7 +52,10 @@ def quantized_recurrent(layer: nn.RNNBase, weight_bits: int, act_bits: int) -> n
 
 
 def observe_formats(model: nn.Module, layers: Sequence[nn.Module], batches: Sequence[Tensor]) -> None:
-    """Let the observed formats of recurrent layers see what a model computes of data; all stays in eval mode."""
+    """Run data through a model, so that observed formats of recurrent layers find their scales.
+
+    Only these quantizers are in training mode meanwhile, as batch norms and dropout must not change.
+    """
     observed = [
         module
         for layer in layers
@@ -61,6 +64,7 @@ def observe_formats(model: nn.Module, layers: Sequence[nn.Module], batches: Sequ
     ]
     if not observed:
         return
+    # Quantizers observe in training mode alone.
     for module in observed:
         module.train()
     with torch.no_grad():

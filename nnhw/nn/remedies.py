@@ -1,4 +1,4 @@
-"""What to do about operators that are not supported."""
+"""Remedies for operators that are not supported, for error messages."""
 
 from __future__ import annotations
 
@@ -147,11 +147,11 @@ _FLOAT: Mapping[str, str] = {
     REMEDIES["cumsum"]: "use nn.Linear whose weights are a constant triangle of ones",
     REMEDIES["embedding"]: "give the model the embedded values, or use nn.Linear on one-hot rows",
 }
-"""What to do in models that are not quantized yet."""
+"""Remedies that are worded differently for models that are not quantized yet."""
 
 
 def spelled(operation: str) -> str:
-    """Return how users write an operation of ATen or of Python: __rshift__ is '>>', fft_fft is torch.fft.fft."""
+    """Return an operation of ATen or Python as users write it: __rshift__ is '>>', fft_fft is torch.fft.fft."""
     bare = operation.strip("_")
     if operation.startswith("__") and bare[:1] == "i" and bare[1:] in _SYMBOLS:  # __irshift__
         return f"'{_SYMBOLS[bare[1:]]}='"
@@ -162,11 +162,12 @@ def spelled(operation: str) -> str:
 
 
 def remedy_for(operation: str, *, quantized: bool) -> str:
-    """Return what to do about an operation, in a model with quantizers or in a float one.
+    """Return the remedy for an operation, for an error message.
 
     Parameters
     ----------
     operation: its name in ATen, or that of its module: 'group_norm', 'GroupNorm', 'LSTM', 'reflection_pad2d'.
+    quantized: the model has quantizers; otherwise it is a float model.
     """
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", operation).lower()
     bare = name.strip("_")

@@ -25,20 +25,20 @@ Integers = int | Sequence[int] | Tensor
 
 
 class Rescale(nn.Module):
-    """Codes of integer sums, as TensorFlow Lite and CMSIS-NN compute them: a 32-bit multiplier and a shift.
+    """Requantization of integer sums as in TensorFlow Lite and CMSIS-NN: by a 32-bit multiplier and a shift.
 
-    It stands behind a layer that has integers as weights and reads integers (quantizers with scale 1), and gives
-    integers again: the distances of codes from their zero point, of which 0 stands for 0.0,
+    It is put behind a layer whose weights and inputs are integers (quantizers with scale 1), and returns integers
+    again: the distances of codes from their zero point, so that 0 stands for 0.0,
 
         clamp(round((x + bias) * scale) + zero_point, qmin, qmax) - zero_point
 
     Parameters
     ----------
-    scale: real factor from sums to codes, input scale * weight scale / output scale in other tools; one number, or one
+    scale: real factor from sums to codes, in other tools input scale * weight scale / output scale; one number, or one
         for each channel (axis 1).
-    bias: integers added to the sums; one, or one for each channel.
+    bias: integers that are added to the sums; one, or one for each channel.
     zero_point: the code of 0.0.
-    qmin, qmax: least and greatest code; a fused activation makes them narrower: qmin=zero_point is a ReLU.
+    qmin, qmax: least and greatest code; a fused activation narrows them: qmin=zero_point is a ReLU.
     rounding: 'double' as in the reference kernels of TensorFlow Lite and in CMSIS-NN, or 'single' as in builds of both
         with single rounding and in some vendors' libraries.
 
@@ -93,6 +93,7 @@ class Rescale(nn.Module):
         multiplier: 0..2**31 - 1; one, or one for each channel.
         shift: -31..30, above 0 to the left.
         """
+        # The scale is replaced at once.
         layer = cls(0.0, zero_point=zero_point, qmin=qmin, qmax=qmax, rounding=rounding)
         layer._set(multiplier, shift, bias)
         return layer

@@ -1,4 +1,4 @@
-"""The registered operator of fixed-point requantization, and the algorithm that makes its numbers of real scales."""
+"""The registered operator of fixed-point requantization, and the computation of its multipliers from real scales."""
 
 import math
 
@@ -10,16 +10,16 @@ from nnhw.errors import InputError
 FRACTION_BITS = 31
 """Fraction bits of a multiplier."""
 MOST_LEFT, MOST_RIGHT = 30, 31
-"""Greatest exponents in either direction."""
+"""Greatest exponent, and greatest negative exponent, of a scale."""
 DOUBLE, SINGLE = "double", "single"
 ROUNDINGS = (DOUBLE, SINGLE)
 
 
 def quantized_multiplier(scale: float) -> tuple[int, int]:
-    """Return (multiplier, exponent) with multiplier / 2**31 * 2**exponent next to a real scale.
+    """Return (multiplier, exponent) for which multiplier / 2**31 * 2**exponent is closest to a real scale.
 
-    The multiplier has 31 significant bits, the least one rounded, ties away from zero. Scales that no exponent reaches
-    become 0, or the greatest one.
+    The multiplier has 31 significant bits, rounded, ties away from zero. Scales below all exponents become 0, scales
+    above them the greatest possible one.
 
     Raises
     ------
@@ -33,6 +33,7 @@ def quantized_multiplier(scale: float) -> tuple[int, int]:
         raise InputError(f"a rescaling needs scales that are finite and not negative, got {scale!r}")
     mantissa, exponent = math.frexp(scale)
     multiplier = math.floor(mantissa * (1 << FRACTION_BITS) + 0.5)  # exact: 53 bits hold both
+    # Rounded up to a power of two, which has one bit more.
     if multiplier == 1 << FRACTION_BITS:
         multiplier, exponent = multiplier >> 1, exponent + 1
     if exponent < -MOST_RIGHT:
@@ -124,7 +125,7 @@ def rescale(
 
 
 def _rounded(number: Tensor, shift: Tensor) -> Tensor:
-    """number / 2**shift, to the nearest, ties up."""
+    """Return number / 2**shift to the nearest integer, ties up; also for a shift of 0."""
     return number + (torch.ones_like(shift) << shift >> 1) >> shift
 
 

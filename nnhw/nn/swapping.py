@@ -1,4 +1,4 @@
-"""Modules in the place of others, by type or by name, before a model is captured."""
+"""Replacing modules of a model by others, by class or by name, before the model is captured."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nnhw.errors import ExactnessError, InputError
 from .given import copied
 
 Made = nn.Module | Callable[[nn.Module], nn.Module]
-"""A module, of which each place gets a copy; or a function that makes one of the module that stands there."""
+"""A module, of which each place gets a copy; or a function from the module that is replaced to the new one."""
 
 
 def swap(
@@ -25,23 +25,22 @@ def swap(
     example_input: torch.Tensor | None = None,
     approximates: bool = False,
 ) -> nn.Module:
-    """Return a copy of a model with other modules in the place of some; the model is not changed.
+    """Return a copy of a model in which some modules are replaced; the model itself is not changed.
 
     >>> swap(model, {nn.GELU: lambda gelu: nn.ReLU(), "features.*.act": nn.Hardtanh()}, approximates=True)
 
     Parameters
     ----------
     model: in any mode; the copy is in eval mode.
-    modules: what is replaced by what: a class, for all of its modules (not those of subclasses), or a name of
-        `model.named_modules()`, with `*` and `?` as in file names. A name goes before a class, the first of several
-        that fit before the others.
-    example_input: [batch, ..]: on which the two are compared; needed unless `approximates`.
+    modules: new modules by class, for all modules of exactly that class, or by name in `model.named_modules()`, with
+        `*` and `?` as in file names. Where several match a module, names come before classes, and then the first entry.
+    example_input: [batch, ..]: images on which both models are compared; needed unless `approximates`.
     approximates: results may change.
 
     Raises
     ------
-    InputError: something in `modules` is nowhere in the model, or is no module; no example to compare on.
-    ExactnessError: a result changes, and `approximates` is not said.
+    InputError: an entry of `modules` matches nothing, or is no module; or there is no example to compare on.
+    ExactnessError: a result changes without `approximates`.
     """
     if not modules:
         raise InputError("swap needs what to replace: a mapping from a class or name to a module, given an empty one")
@@ -54,6 +53,7 @@ def swap(
     used: set[type[nn.Module] | str] = set()
     for name, module in list(changed.named_modules(remove_duplicate=False)):
         key = _key_of(name, module, modules)
+        # The model itself is at no place where another module could be put.
         if key is None or not name:
             continue
         used.add(key)
@@ -69,7 +69,7 @@ def swap(
 def _key_of(
     name: str, module: nn.Module, modules: Mapping[type[nn.Module] | str, Made]
 ) -> type[nn.Module] | str | None:
-    """Return what in `modules` says that a module is replaced."""
+    """Return the key in `modules` that matches a module; None if none does."""
     by_name = (key for key in modules if isinstance(key, str) and fnmatch.fnmatchcase(name, key))
     return next(by_name, type(module) if type(module) in modules else None)
 
@@ -89,7 +89,7 @@ def _made(replacement: Made, module: nn.Module, name: str) -> nn.Module:
 def _check_used(
     model: nn.Module, modules: Mapping[type[nn.Module] | str, Made], used: set[type[nn.Module] | str]
 ) -> None:
-    """Raise InputError for a class or a name that is nowhere in a model."""
+    """Raise InputError for a class or a name in `modules` that has matched no module."""
     for key in modules:
         if key in used:
             continue

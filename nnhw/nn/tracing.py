@@ -1,4 +1,4 @@
-"""A float model --> a graph of its modules and functions, which can be changed."""
+"""Tracing a float model to a graph of its modules and functions, which can be changed."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ from nnhw.errors import InputError
 from .attention import ShareSoftmax, open_products, with_open_attention
 from .given import class_name, copied
 
+# Held while warnings, logging, output or torch's stance are changed: all threads share these.
 _TRACING = threading.RLock()
 
 
 def traced(model: nn.Module | ExportedProgram, batch: Tensor | None) -> fx.GraphModule:
     """Return a copy of a model as a graph, in eval mode.
 
-    What torch.fx cannot follow, such as a loop over the parts of a tensor, torch.export can, if it has a batch to run:
-    layers are functions then.
+    A model that torch.fx cannot trace, such as one with a loop over the parts of a tensor, is traced by torch.export,
+    which needs a batch; its layers are functions then.
 
     Parameters
     ----------
-    batch: [N, ..], that goes through the model; None if there is none.
+    batch: [N, ..], images with which the model runs; None if there are none.
 
     Raises
     ------
-    InputError: neither can trace it.
+    InputError: neither can trace the model.
     """
     if isinstance(model, ExportedProgram):
         return _with_open_products(_opened(model))
@@ -50,6 +51,7 @@ def traced(model: nn.Module | ExportedProgram, batch: Tensor | None) -> fx.Graph
         raise
     except Exception as error:
         if batch is not None:
+            # torch.export may trace what fx cannot; if it cannot either, the error of fx is raised.
             with suppress(Exception):
                 return _with_open_products(_opened(_exported(own, batch)))
         line = (str(error).splitlines() or [""])[0]
@@ -60,7 +62,7 @@ def traced(model: nn.Module | ExportedProgram, batch: Tensor | None) -> fx.Graph
 
 
 class _Tracer(fx.Tracer):
-    """Notes the lines of the user's code, and leaves a softmax with its mask one operation."""
+    """A tracer that records lines of the user's code, and keeps a softmax with a mask as one operation."""
 
     record_stack_traces = True
 
@@ -80,15 +82,16 @@ def _with_open_products(graph_module: fx.GraphModule) -> fx.GraphModule:
 
 
 def _without_parametrizations(model: nn.Module) -> nn.Module:
-    """Put the weights that parametrizations such as weight_norm compute in the place of what they are computed from.
+    """Replace parametrizations, such as weight_norm, by the weights that they compute.
 
-    Not by torch's remove_parametrizations: that changes the class, which copies of a module share with it.
+    torch's remove_parametrizations is not used: it changes the class, which copies of a module share with it.
     """
     for module in list(model.modules()):
         if not parametrize.is_parametrized(module):
             continue
         computed = {name: getattr(module, name) for name in module.parametrizations}  # type: ignore[union-attr]
         del module.parametrizations
+        # A parametrized module is of a class made at run time, derived from its own.
         module.__class__ = type(module).__bases__[0]
         for name, value in computed.items():
             module.register_parameter(name, nn.Parameter(value.detach().clone()))
@@ -96,7 +99,7 @@ def _without_parametrizations(model: nn.Module) -> nn.Module:
 
 
 def _exported(model: nn.Module, batch: Tensor) -> ExportedProgram:
-    """Return a program of a copy of a model, for batches of any size."""
+    """Return the exported program of a copy of a model, for batches of any size."""
     own = copied(model)
     dtype = next((value.dtype for value in own.parameters()), torch.float32)
     # One image alone would make torch trace a batch of exactly one.
@@ -106,7 +109,7 @@ def _exported(model: nn.Module, batch: Tensor) -> ExportedProgram:
 
 
 def _opened(program: ExportedProgram) -> fx.GraphModule:
-    """Return a program's graph, with weights of its own."""
+    """Return the graph of a program, with its own copies of the weights."""
     unlifted = program.module(check_guards=False)  # refuses eval(), which a new module of it does not
     opened = fx.GraphModule(unlifted, unlifted.graph)
     opened.load_state_dict({name: value.clone() for name, value in opened.state_dict().items()}, assign=True)
@@ -115,20 +118,20 @@ def _opened(program: ExportedProgram) -> fx.GraphModule:
 
 @contextmanager
 def eager_loops() -> Iterator[None]:
-    """Let torch's `scan`, which compiles its body, run by itself, so that hooks and modes see what it calls.
+    """Let torch's `scan` run its body without compiling it, so that hooks and modes see the functions that it calls.
 
-    One thread at a time is inside, and none in `quiet_torch`: what torch does is set for the whole process. If two
-    threads left in the order in which they came, it would stay set, and no loop could be traced any more.
+    Only one thread at a time is inside, here or in `quiet_torch`, as the setting is that of the whole process: if two
+    threads left in the order in which they entered, it would stay set, and no loop could be traced any more.
     """
     with _TRACING, torch.compiler.set_stance("force_eager"):
         yield
 
 
 def forget_loops() -> None:
-    """Let torch forget what it has compiled of `scan`.
+    """Let torch forget the bodies of `scan` that it has compiled.
 
-    It compiles the body of each loop, and keeps what came of eight of them. The ninth it traces, without a word, in a
-    form that has no loop any more.
+    torch compiles the body of each loop, and keeps eight of them. It traces the ninth without a warning in a form that
+    has no loop any more.
     """
     from torch._dynamo.eval_frame import reset_code  # type: ignore[attr-defined]
 
@@ -139,9 +142,9 @@ def forget_loops() -> None:
 
 @contextmanager
 def quiet_torch() -> Iterator[None]:
-    """Keep torch from printing what its exceptions say as well, and what they do not.
+    """Suppress everything that torch prints and logs; errors are reported by its exceptions.
 
-    One thread at a time is inside, for this changes state of the whole process, and so does torch.export.
+    Only one thread at a time is inside, as this changes state of the whole process, and so does torch.export.
     """
     with _TRACING:
         disabled = logging.root.manager.disable

@@ -1,4 +1,4 @@
-"""Passes: from the captured graph to an integer one. Each is one file, one function graph -> graph."""
+"""Passes lower a captured float graph to an integer graph. Each is one file with one function from graph to graph."""
 
 from .align_sums import align_sums
 from .cancel_permutes import cancel_permutes

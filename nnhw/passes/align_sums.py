@@ -1,4 +1,4 @@
-"""Pass: sums of integers whose scales have a simple ratio are added as integers.
+"""Pass: a float sum of dequantized integers whose scales have a simple ratio becomes an integer sum.
 
 add(dequantize(a, 0.5), dequantize(b, 0.25)) --> dequantize(weighted_sum(a, b; 2, 1), 0.25)
 """
@@ -16,15 +16,18 @@ from nnhw.ir.ops import Add, Dequantize, Subtract, WeightedSum
 from .edit import Edit, sole_names
 from .joins import COMBINATIONS
 
-_SMALL_FACTOR = 16  # smaller than what the evaluation of all combinations would find
-_GREATEST_FACTOR = 2**12  # where there are too many combinations to look for others
+_SMALL_FACTOR = 16
+"""Factors up to this are always taken: a search over all combinations of codes would hardly find smaller ones."""
+_GREATEST_FACTOR = 2**12
+"""Factors above this are never taken."""
 _EXACT_BITS = 53
+"""Significant bits of a float64."""
 
 
 def align_sums(graph: Graph) -> Graph:
     """Replace each sum or difference of dequantized integers by an integer one, where no rounding can differ.
 
-    Exact: scales and integers are so short that every product and every sum is a float64 without rounding.
+    Exact, since it is done only where scales and integers have so few bits that float64 rounds no product and no sum.
     """
     for node in graph.nodes:
         operands = graph.data_inputs(graph.node(node.name)) if node.name in graph else ()
@@ -41,6 +44,8 @@ def _aligned(graph: Graph, node: Node, left: Node, right: Node) -> Graph:
     factors = _factors(*scales)
     if factors is None or not _small_enough(values, factors):
         return graph
+    # Both scales are whole multiples of `unit`, so the float sum is `unit` times the integer sum. No product or partial
+    # sum has more bits than the two together: if these are 53 at most, nothing rounds.
     unit = np.divide(*np.broadcast_arrays(scales[0], float(factors[0])))
     greatest = sum(factor * _size(value) for factor, value in zip(factors, values, strict=True))
     if any(_bits(float(number)) + greatest.bit_length() > _EXACT_BITS for number in np.unique(unit)):
@@ -53,18 +58,23 @@ def _aligned(graph: Graph, node: Node, left: Node, right: Node) -> Graph:
 
 
 def _factors(left: np.ndarray, right: np.ndarray) -> tuple[int, int] | None:
-    """Return the scales' ratio as whole numbers without common divisor, if all channels have the same."""
+    """Return the ratio left : right of the scales in lowest terms; None if channels differ, or it is too great."""
     if left.shape != right.shape:
         return None
     ratios = {Fraction(float(a)) / Fraction(float(b)) for a, b in zip(left.flat, right.flat, strict=True)}
     ratio = ratios.pop()
     if ratios or max(ratio.numerator, ratio.denominator) > _GREATEST_FACTOR:
         return None
+    # The common unit must be a float64 itself, as it becomes the scale of the sum.
     exact = all(Fraction(float(a) / ratio.numerator) * ratio.numerator == Fraction(float(a)) for a in left.flat)
     return (ratio.numerator, ratio.denominator) if exact else None
 
 
 def _small_enough(values: list[Node], factors: tuple[int, int]) -> bool:
+    """Return whether to take these factors, rather than let `collapse_chains` look for smaller ones.
+
+    It evaluates all combinations of codes where there are at most `COMBINATIONS`.
+    """
     ranges = [value.type.int_dtype for value in values]
     combinations = math.prod(codes.high - codes.low + 1 for codes in ranges)
     return max(factors) <= _SMALL_FACTOR or combinations > COMBINATIONS
@@ -76,6 +86,6 @@ def _size(value: Node) -> int:
 
 
 def _bits(number: float) -> int:
-    """Return how many significant bits a float64 has."""
+    """Return the significant bits of a float64: the length of its odd part."""
     numerator = Fraction(number).numerator
     return (numerator // (numerator & -numerator)).bit_length()

@@ -1,4 +1,7 @@
-"""Steps of a region with one source: by evaluating its whole range, or by bisection with a proof around each step."""
+"""The steps of a region with one source, found by evaluating its whole range, or by bisection with a proof.
+
+A place is an integer of the source; a class is a set of channels with equal constants (`Region.classes`).
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,14 @@ from .margins import Margins
 from .regions import Region, RegionEvaluator
 from .steps import StepFinder, Steps
 
-SCANNED = 2**22  # places of all classes that are evaluated in any case
+SCANNED = 2**22
+"""Up to so many places times classes, the whole range is evaluated rather than bisected."""
 SCANNED_AT_MOST = 2**26
+"""The same where bisection proves nothing; more are an error."""
 _NEIGHBOURS = 64
-_COMPARED = 2**26  # neighbours of all steps together
-
+"""Most places on either side of a step that are evaluated to check it."""
+_COMPARED = 2**26
+"""Most places that are evaluated around all steps together."""
 
 EVALUATED = "every sum evaluated"
 BISECTED = "each step bisected; no operation falls where it rises, in any last bit"
@@ -28,16 +34,16 @@ SEPARATED = "each step bisected, the sums around it evaluated; no last bit reach
 def find_steps(region: Region, margins: Margins | None = None) -> Steps:
     """Find the steps of a region with one source, in all channels.
 
-    Small ranges are evaluated whole. Else the region is bisected on the pieces on which its ops say that it is
-    monotone. Functions that waver in their last bits are evaluated around each step found, and farther away from it no
-    last bit must reach another code (`margins`); where that is not so, or if the pieces are not known, all of a large
-    range is evaluated, too.
+    Small ranges are evaluated whole. Else the region is bisected on the pieces of the range on which its ops are known
+    to be monotone. The computed values of a library function such as tanh may move against its direction by some last
+    bits. Such a region is also evaluated around each step, and farther away the last bits must not reach another code
+    (see `margins`). If they may, or if no pieces are known, a large range is evaluated whole, too.
 
     Parameters
     ----------
-    margins: of the region's places, if they are not its own.
+    margins: how far last bits reach in this region; None: as its own ops say.
 
-    Raises: LoweringError for steps at a limit of a function, and for those that cannot be found.
+    Raises: LoweringError for a step where a function reaches its limit, or if the range is too large to evaluate.
     """
     margins = margins or Margins(region)
     sums = region.source.type.int_dtype
@@ -79,16 +85,18 @@ def _scanned(region: Region) -> Steps:
 
 
 def _bisected(region: Region, margins: Margins | None = None) -> Steps | None:
-    """Return the steps by bisection, or None if there are no known pieces, or if the steps found may not be all."""
+    """Return the steps by bisection; None if no monotone pieces are known, or if there may be further steps."""
     margins = margins or Margins(region)
     sums, evaluate, finder = region.source.type.int_dtype, RegionEvaluator(region), StepFinder()
-    evaluate(np.array([sums.low, sums.high]))  # NaN in a parameter has no direction
+    # Raises for NaN in a parameter, which `find_pieces` would take for a constant.
+    evaluate(np.array([sums.low, sums.high]))
     pieces = find_pieces(region)
     if pieces is None:
         return None
     places = _places_of_steps(region, pieces, evaluate)
     finder.add(places, evaluate(places.clip(sums.low, sums.high))[0])
     steps = replace(finder.steps(sums.high + 1), proof=BISECTED if margins.exact else SEPARATED)
+    # Ends of pieces are checked like steps: at a turn of a function its last bits may decide as well.
     marks = np.sort(np.concatenate([pieces.starts, steps.starts.T]), axis=0)
     if not _holds_around(steps, sums.low, sums.high, evaluate, marks):
         return None
@@ -96,13 +104,14 @@ def _bisected(region: Region, margins: Margins | None = None) -> Steps | None:
 
 
 def _places_of_steps(region: Region, pieces: MonotonePieces, evaluate: RegionEvaluator) -> np.ndarray:
-    """Return places between which the codes are constant: int64 [places, classes], ascending."""
+    """Return the places at which a code may change: int64 [places, classes], ascending; between them it is constant."""
     sums, codes = region.source.type.int_dtype, region.codes
     levels = np.array([1]) if codes.bipolar else np.arange(codes.low + 1, codes.high + 1)
     # Each level in each piece: [levels * pieces, classes].
     low, high = (np.tile(ends, (len(levels), 1)) for ends in (pieces.starts, pieces.ends(sums.high + 1)))
     falls = np.tile(pieces.directions < 0, (len(levels), 1))
     level = np.repeat(levels, len(pieces.starts))[:, np.newaxis]
+    # On a piece that rises, look for the first place with code >= level; on one that falls, with code < level.
     steps = first_reached(low, high, lambda places: (evaluate(np.minimum(places, sums.high))[0] < level) == falls)
     return np.sort(np.concatenate([pieces.starts, steps]), axis=0)
 
@@ -110,10 +119,16 @@ def _places_of_steps(region: Region, pieces: MonotonePieces, evaluate: RegionEva
 def _holds_around(
     steps: Steps, low: int, high: int, evaluate: RegionEvaluator, marks: np.ndarray | None = None
 ) -> bool:
-    """Compare steps and region in the neighbourhood of each mark (the steps, without others) and at both ends."""
+    """Return whether steps and region agree around each mark and at both ends of the range.
+
+    Parameters
+    ----------
+    marks: places to look at, int64 [places, classes]; None: the starts of the steps.
+    """
     marks = steps.starts.T if marks is None else marks
     ends = np.broadcast_to(np.array([[low], [high]]), (2, len(steps.starts)))
     around = np.arange(-_reach(marks), _reach(marks) + 1)[:, np.newaxis]
+    # Sixteen rows of marks at a time bound the memory.
     for some in np.array_split(marks, max(len(marks) // 16, 1)):
         near = (some[:, np.newaxis, :] + around).reshape(-1, len(steps.starts))
         places = np.concatenate([ends, near]).clip(low, high)
@@ -123,12 +138,12 @@ def _holds_around(
 
 
 def _reach(marks: np.ndarray) -> int:
-    """Return how many places on either side of each mark are evaluated."""
+    """Return how many places on either side of each mark to evaluate."""
     return min(_NEIGHBOURS, max(_COMPARED // marks.size, 2))
 
 
 def _separated(marks: np.ndarray, sums: IntType, margins: Margins) -> bool:
-    """Return whether last bits reach no other code between the places that `_holds_around` has looked at.
+    """Return whether no last bit can change a code between the places that `_holds_around` has evaluated.
 
     Parameters
     ----------
@@ -137,5 +152,6 @@ def _separated(marks: np.ndarray, sums: IntType, margins: Margins) -> bool:
     reach = _reach(marks)
     begins, ends = marks + reach, np.concatenate([marks[1:] - reach, np.full_like(marks[:1], sums.high)])
     least, greatest = margins.codes(np.concatenate([begins, ends]).clip(sums.low, sums.high))
+    # Both ends of a gap decide for one code, hence all places between do (see `margins`).
     unseen = begins < ends
     return not (np.concatenate([unseen, unseen]) & (least != greatest)).any()

@@ -1,4 +1,4 @@
-"""Pass: reorderings that undo each other go away, or become one reshape.
+"""Pass: permutations and reshapes that undo each other are removed, or become one reshape.
 
 permute(permute(x; 1, 0); 1, 0) --> x
 reshape(permute(reshape(x)))    --> reshape(x), where all elements are back in their order
@@ -16,7 +16,7 @@ from .shapes import order_of
 
 
 def cancel_permutes(graph: Graph) -> Graph:
-    """Let each reordering read the farthest value whose elements it has in the same order."""
+    """Let each reordering read the earliest value that has all elements in the order of its result."""
     for node in graph.nodes:
         if isinstance(node.op, ORDER_OPS) and node.name in graph:
             graph = _cancelled(graph, graph.node(node.name))
@@ -30,6 +30,7 @@ def _cancelled(graph: Graph, last: Node) -> Graph:
     while isinstance(node.op, ORDER_OPS):
         path.insert(0, node)
         node = graph.data_inputs(node)[0]
+        # A permutation of 0..n-1 that always grows by 1 is the identity.
         if (np.diff(order_of([step.op for step in path], node.type.shape).reshape(-1)) == 1).all():
             found = node, len(path)
     if found is None:
@@ -37,6 +38,7 @@ def _cancelled(graph: Graph, last: Node) -> Graph:
     source, steps = found
     if source.type.shape == last.type.shape:
         return bypassed(graph, last.name, source.name)
+    # It is a single reshape already; to replace it would change nothing, for ever.
     if steps == 1 and isinstance(last.op, Flatten | Reshape):
         return graph
     op: Op = Flatten() if len(last.type.shape) == 1 else Reshape(last.type.shape)

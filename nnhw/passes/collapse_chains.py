@@ -17,15 +17,15 @@ from .steps import replaced
 
 
 def collapse_chains(graph: Graph, proofs: dict[str, str] | None = None) -> Graph:
-    """Replace each region by an integer function with the same code for every integer of the range.
+    """Replace each region by an integer function that gives the same code for every integer of its range.
 
     Parameters
     ----------
-    proofs: takes, by quantizer, how it is known that the steps found are all steps.
+    proofs: receives, by quantizer name, the proof that no step is missing.
 
     Raises
     ------
-    LoweringError, or ProblemList, for regions that have no such form, or hold NaN or infinity.
+    LoweringError, or a ProblemList of all of them: a region has no such form, or gives NaN or infinity.
     """
     problems: list[NnhwError] = []
     for quantizer in quantizers(graph):

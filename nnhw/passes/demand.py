@@ -1,7 +1,8 @@
-"""Which parts of each value somebody needs, so that what nobody needs can go.
+"""Demand analysis: which channels, rows and columns of each value some result depends on. `drop_unread` cuts the rest.
 
-A part is a box: of each axis, some of its places. Demand grows until it is consistent: what an op computes it needs
-operands for, and ops that go along a value element by element keep as much of it as the value has.
+The needed part of a value is a box: a set of places along each axis. Starting from the results, boxes grow until all
+ops are consistent: an op needs the operands of what it computes, and an elementwise op needs equal boxes of operand and
+result, since neither can have elements that the other lacks.
 """
 
 from __future__ import annotations
@@ -35,24 +36,25 @@ from nnhw.ir.ops import (
 )
 
 Mask = list[np.ndarray]
-"""Places that are needed, bool [size] for each axis."""
+"""The needed places of a value: for each axis bool [size]."""
 MOST_PRIME = 7
-"""A layer gets no number of channels with a greater prime factor, unless it had one: engines take a divisor of the
-channels at once, so that 61 channels, which only one or 61 cells divide, would take longer than 63."""
+"""Greatest prime factor that a layer's number of channels may get, unless it had a greater one before. The cells of an
+engine are a divisor of its channels, so 61 channels, which only 1 and 61 cells divide, would take longer than 63."""
 MOST_LANES = 64
-"""Parts of a concatenation begin at a multiple of the lanes of a shared engine, a power of two: where they do, they
-stay multiples of as large a power as before, up to this one."""
+"""Parts of a concatenation have to begin at a multiple of the lanes of a shared engine, a power of two. A part whose
+size is a multiple of such a power stays one, up to this power."""
 
 
 @dataclass
 class MaskedNode:
-    """A node with the masks that its rule lets grow.
+    """A node and the masks that its rule may extend, in place.
 
     Parameters
     ----------
-    result: of the node's own value.
-    operands: of each operand that is not a constant.
-    constants: of the node.
+    node: the node.
+    result: mask of the node's value.
+    operands: mask of each operand that is not a constant, in the node's order.
+    constants: the node's constants, in its order.
     """
 
     node: Node
@@ -62,15 +64,17 @@ class MaskedNode:
 
 
 def demanded(graph: Graph) -> dict[str, Mask]:
-    """Return the places that are needed of each value but constants, by name; a value that nobody needs has none.
+    """Return the mask of each value that is not a constant, by name; that of an unneeded value is False everywhere.
 
-    The caller's input, results of the graph and everything in float are needed whole.
+    Inputs and outputs of the graph are needed whole, and so are float values that are needed at all.
     """
     masks = {node.name: [np.zeros(size, bool) for size in node.type.shape] for node in graph.nodes}
     for name in (*graph.outputs, *(node.name for node in graph.inputs)):
         _fill(masks[name])
     places = [_place(graph, node, masks) for node in graph.nodes if node.name not in graph.constants]
     before = -1
+    # Masks only grow, so the same count twice is a fixed point. Sizes are rounded up only then: it may need further
+    # operands, and then the loop goes on.
     while before != (before := _count(masks)):
         for place in reversed(places):
             _RULES.get(type(place.node.op), _whole)(place.node.op, place)
@@ -81,7 +85,7 @@ def demanded(graph: Graph) -> dict[str, Mask]:
 
 
 def is_needed(mask: Mask) -> bool:
-    """Return whether anything of a value is needed; a value without axes has no parts to leave out."""
+    """Return whether any element of a value is needed; a scalar, which has no axes, always is."""
     return all(axis.any() for axis in mask)
 
 
@@ -110,13 +114,13 @@ def _fill(mask: Mask) -> None:
 
 
 def _share(left: np.ndarray, right: np.ndarray) -> None:
-    """Let two axes, or parts of them, need the same places."""
+    """Let two axes, or views of parts of them, need the same places, in place."""
     either = left | right
     left[:], right[:] = either, either
 
 
 def _round_up(place: MaskedNode) -> None:
-    """Keep some channels that nobody needs, so that engines divide their number as they did before."""
+    """Keep some unneeded channels so that their number still has small factors; see `MOST_PRIME`, `MOST_LANES`."""
     if isinstance(place.node.op, Linear | Conv2d) and is_needed(place.result):
         channels = place.result[0]
         most = max(MOST_PRIME, greatest_prime(channels.size))
@@ -143,19 +147,19 @@ def greatest_prime(number: int) -> int:
 
 
 def _keep(channels: np.ndarray, count: int) -> None:
-    """Keep so many channels in all: the first ones that nobody needs."""
+    """Extend a mask to `count` channels, by the first ones that nobody needs."""
     channels[np.flatnonzero(~channels)[: count - int(channels.sum())]] = True
 
 
 def _whole(op: Op, place: MaskedNode) -> None:
-    """Need all of an op whose parts are not told apart."""
+    """Rule of ops without a rule of their own: whole operands for a whole result."""
     if is_needed(place.result):
         for mask in (place.result, *place.operands):
             _fill(mask)
 
 
 def _elementwise(op: Op, place: MaskedNode) -> None:
-    """Keep of the operands what the result has; the other way round, where the operand has more."""
+    """Rule of elementwise ops: the same places of result and operands."""
     if is_needed(place.result):
         for operand in place.operands:
             for own, other in zip(place.result, operand, strict=True):
@@ -163,7 +167,7 @@ def _elementwise(op: Op, place: MaskedNode) -> None:
 
 
 def _repeated(op: Product, place: MaskedNode) -> None:
-    """Do as `_elementwise`; of an axis that is repeated, need its one place."""
+    """Rule of products: as `_elementwise`; along an axis that is repeated, the operand's one place is needed."""
     if is_needed(place.result):
         for operand in place.operands:
             for own, other in zip(place.result, operand, strict=True):
@@ -174,12 +178,12 @@ def _repeated(op: Product, place: MaskedNode) -> None:
 
 
 def _extreme(op: Op, place: MaskedNode) -> None:
-    """Do as `_elementwise` for integers; floats are needed whole, for their constants have places, too."""
+    """Rule of maximum and minimum: `_elementwise` for integers; float ones may have constants, which are not cut."""
     (_elementwise if place.node.type.is_int else _whole)(op, place)
 
 
 def _channelwise(op: Op, place: MaskedNode) -> None:
-    """Need whole maps of some channels, the same in operand and result."""
+    """Rule of ops that keep channels apart, such as pools: the same channels of both, each with its whole map."""
     if is_needed(place.result):
         for axis in (*place.result[1:], *place.operands[0][1:]):
             axis[:] = True
@@ -187,7 +191,7 @@ def _channelwise(op: Op, place: MaskedNode) -> None:
 
 
 def _product(op: Op, place: MaskedNode) -> None:
-    """Need those inputs that have a weight other than 0 for some output that is needed; at least one."""
+    """Rule of layers: the inputs that have a weight other than 0 for some needed output, and at least one input."""
     if not is_needed(place.result):
         return
     if isinstance(op, Conv2d) and op.groups > 1:
@@ -203,7 +207,7 @@ def _product(op: Op, place: MaskedNode) -> None:
 
 
 def _grouped(op: Conv2d, place: MaskedNode) -> None:
-    """Depthwise convolutions keep channels; of other groups all stay, as their number and widths belong together."""
+    """Rule of grouped convolutions: depthwise ones are channelwise; others are whole, as all groups have one size."""
     if op.groups == place.operands[0][0].size == place.result[0].size:
         _channelwise(op, place)
     else:
@@ -211,12 +215,13 @@ def _grouped(op: Conv2d, place: MaskedNode) -> None:
 
 
 def _concat(op: Concat, place: MaskedNode) -> None:
-    """Need the parts of the operands that the result has."""
+    """Rule of concatenations: each operand needs the places of its part of the result."""
     if not is_needed(place.result):
         return
     start = 0
     for operand in place.operands:
         size = operand[op.axis].size
+        # A view, so that `_share` writes into the mask of the result.
         part = place.result[op.axis][start : start + size]
         start += size
         if part.any():
@@ -225,24 +230,25 @@ def _concat(op: Concat, place: MaskedNode) -> None:
 
 
 def _slice(op: Slice, place: MaskedNode) -> None:
-    """Need of the operand what the result has, and the other way round."""
+    """Rule of slices: the same places of the result and of that part of the operand."""
     if is_needed(place.result):
         for number, (own, other) in enumerate(zip(place.result, place.operands[0], strict=True)):
             _share(own, other[op.start : op.stop] if number == op.axis else other)
 
 
 def _permute(op: Permute, place: MaskedNode) -> None:
-    """Need the same places in another order of axes."""
+    """Rule of permutations: the same places, axis by axis."""
     if is_needed(place.result):
         for own, axis in zip(place.result, op.axes, strict=True):
             _share(own, place.operands[0][axis])
 
 
 def _flatten(op: Flatten, place: MaskedNode) -> None:
-    """Need whole boxes of the operand: a channel goes if none of its elements is needed."""
+    """Rule of flattening: the smallest box of the operand that holds all needed elements, and all elements in it."""
     if not is_needed(place.result):
         return
     operand, own = place.operands[0], place.result[0]
+    # A channel, row or column is dropped only if none of its elements is needed.
     wanted = own.reshape([axis.size for axis in operand])
     for number, axis in enumerate(operand):
         axis |= wanted.any(axis=tuple(other for other in range(wanted.ndim) if other != number))

@@ -1,4 +1,7 @@
-"""Directions of a region: on which pieces of its range it rises, falls or stays, from its ops and their signs."""
+"""Directions of a region: the pieces of its range on which it rises, falls or stays constant.
+
+They follow from the trends of its ops and the signs of their parameters, never from samples.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _MONOTONE_IN_EACH = (Add, Subtract, Minimum, Maximum, Greater, GreaterEqual)
 
 @dataclass(frozen=True)
 class MonotonePieces:
-    """A function of an integer that is monotone between its starts.
+    """A partition of a region's integer range into pieces on which its function is monotone, in each class.
 
     Parameters
     ----------
@@ -29,17 +32,17 @@ class MonotonePieces:
     directions: np.ndarray
 
     def ends(self, end: int) -> np.ndarray:
-        """Return the place behind each piece, the last `end`."""
+        """Return the first place behind each piece, int64 [pieces, classes]; behind the last piece it is `end`."""
         return np.concatenate([self.starts[1:], np.full_like(self.starts[:1], end)])
 
     def cut_at(self, starts: np.ndarray) -> np.ndarray:
-        """Return the directions of other pieces, whose starts contain these."""
+        """Return the direction in each piece of a finer partition, whose starts contain these: int64 as `starts`."""
         index = (self.starts[np.newaxis] <= starts[:, np.newaxis]).sum(axis=1) - 1
         return np.take_along_axis(self.directions, index, axis=0)
 
 
 def find_pieces(region: Region) -> MonotonePieces | None:
-    """Return the pieces of a region with one source, or None if its ops do not tell."""
+    """Return the monotone pieces of a region with one source; None if they do not follow from its ops."""
     known: dict[str, MonotonePieces | None] = {}
     for node in region.nodes:
         known[node.name] = _entry(region) if isinstance(node.op, Dequantize) else _pieces_of(region, node, known)
@@ -47,7 +50,13 @@ def find_pieces(region: Region) -> MonotonePieces | None:
 
 
 def first_reached(low: np.ndarray, high: np.ndarray, reached: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Return, by bisection, the first place of each low..high - 1 from which on `reached` holds; else high."""
+    """Return, by bisection, the first place of each range low..high - 1 where `reached` holds; `high` if there is none.
+
+    Parameters
+    ----------
+    low, high: int64 arrays of one shape, a range for each element.
+    reached: gives a bool for each place; once it holds in a range, it holds up to the end of it.
+    """
     while (active := low < high).any():
         middle = (low + high) // 2
         hit = reached(middle)
@@ -74,34 +83,39 @@ def _pieces_of(region: Region, node: Node, known: dict[str, MonotonePieces | Non
         return None
     starts = np.sort(np.concatenate([pieces.starts for pieces in operands]), axis=0)
     moves = [pieces.cut_at(starts) * _trend(region, node, position) for position, pieces in enumerate(operands)]
+    # A sum of a rising and a falling operand may do either.
     opposed = (np.max(moves, axis=0) > 0) & (np.min(moves, axis=0) < 0)
     return None if opposed.any() else MonotonePieces(starts, np.sign(np.sum(moves, axis=0)))
 
 
 def _chosen(region: Region, node: Node, known: dict[str, MonotonePieces | None]) -> MonotonePieces:
-    """Return the pieces of a choice: in each, the condition holds everywhere or nowhere, and its choice is monotone."""
+    """Return the pieces of a `where`: in each of them the condition is constant, and the chosen operand is monotone."""
     condition, *choices = node.inputs
     found = {name: pieces for name in node.inputs if (pieces := known.get(name)) is not None}
     cut = [pieces.starts for pieces in found.values()]
     if condition in found:
         cut += _changes(region, condition, found[condition])
         starts = np.sort(np.concatenate(cut), axis=0)
+        # The pieces are cut at all changes of the condition, so its value at the start decides for the piece. An empty
+        # piece may start behind the range: its value does not matter.
         holds = RegionEvaluator(region, [condition])(starts.clip(max=region.source.type.int_dtype.high))[0] != 0
     else:
         starts = np.sort(np.concatenate(cut), axis=0)
+        # A constant condition decides by itself.
         holds = np.broadcast_to(region.per_class(node, region.graph.constants[condition]) != 0, starts.shape)
     directions = [found[name].cut_at(starts) if name in found else np.zeros_like(starts) for name in choices]
     return MonotonePieces(starts, np.where(holds, *directions))
 
 
 def _changes(region: Region, name: str, pieces: MonotonePieces) -> list[np.ndarray]:
-    """Return the places in each piece of a condition where it begins or ceases to hold.
+    """Return two places for each piece: in front of, between and behind them the condition holds always or never.
 
-    A condition is any number that is not 0. So one that rises may cease where it reaches 0, and begin again behind it.
+    A condition holds if it is not 0. So one that rises may hold below 0, cease to hold at 0, and hold again above.
     """
     evaluate, high = RegionEvaluator(region, [name]), region.source.type.int_dtype.high
     found = []
     for sign in (1, -1):
+        # Whether the condition is above 0 (below 0 for sign -1) changes at most once in a monotone piece.
         rises = sign * pieces.directions >= 0
 
         def beyond(places: np.ndarray, sign: int = sign, rises: np.ndarray = rises) -> np.ndarray:
@@ -113,7 +127,7 @@ def _changes(region: Region, name: str, pieces: MonotonePieces) -> list[np.ndarr
 
 
 def _through(region: Region, node: Node, name: str, pieces: MonotonePieces) -> MonotonePieces | None:
-    """Return the pieces of an op of one value."""
+    """Return the pieces behind an op with one operand that is not constant; None if it is not known to be monotone."""
     trend = _trend(region, node, node.inputs.index(name))
     if trend is not None:
         return MonotonePieces(pieces.starts, pieces.directions * trend)
@@ -126,7 +140,7 @@ def _trend(region: Region, node: Node, position: int) -> np.ndarray | None:
 
 
 def _turned(region: Region, node: Node, name: str, pieces: MonotonePieces) -> MonotonePieces:
-    """Cut pieces where the operand passes a turn of the op."""
+    """Cut the operand's pieces where it passes a turn of the op, such as the minimum of SiLU."""
     sums, turns = region.source.type.int_dtype, np.array(node.op.turns())
     evaluate = RegionEvaluator(region, [name])
 
@@ -139,6 +153,7 @@ def _turned(region: Region, node: Node, name: str, pieces: MonotonePieces) -> Mo
     turn = np.repeat(turns, len(pieces.starts))[:, np.newaxis]
     cuts = first_reached(low, high, lambda places: (values(places) > turn) == rises)
     starts = np.sort(np.concatenate([pieces.starts, cuts]), axis=0)
-    passed = np.searchsorted(turns, values(starts))  # how many turns lie below
+    # Directions alternate from turn to turn, so the parity of the number of turns below decides.
+    passed = np.searchsorted(turns, values(starts))
     direction = np.where(passed % 2 == 0, node.op.first_direction(), -node.op.first_direction())
     return MonotonePieces(starts, pieces.cut_at(starts) * direction)

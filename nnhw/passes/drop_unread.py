@@ -1,4 +1,4 @@
-"""Pass: channels, and whole values, that nobody reads are not computed.
+"""Pass: channels and whole values on which no result depends are not computed.
 
 linear(flatten(conv2d(x; 8 outputs)))                --> linear(flatten(conv2d(x; 5 outputs)))
 slice(threshold(conv2d(x; 8 outputs)); 2, 5)         --> threshold(conv2d(x; 3 outputs))
@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 
 from nnhw.ir import Graph, GraphBuilder, Node, Op, TensorType
+from nnhw.ir.graph import free_name
 from nnhw.ir.ops import Concat, Conv2d, Linear, Rescale, Slice, StepTable, Threshold
 
 from .demand import Mask, demanded, is_needed, is_whole
-from .edit import free_name
 
 
 def drop_unread(graph: Graph) -> Graph:
-    """Leave out each place of each axis that no result depends on, through all ops that keep channels apart.
+    """Remove the channels, rows and columns of all values that no result depends on; see `demand`.
 
-    Layers keep their names, and get numbers of channels that many divide (`demand.MOST_PRIME`). A layer always keeps
-    one input, so that one whose weights are all 0 still gives its zeros. The model's own input and results stay.
+    Layers keep their names, and numbers of channels without great prime factors (`demand.MOST_PRIME`). A layer always
+    keeps one input, so that one whose weights are all 0 still gives its zeros. The graph's inputs and outputs stay.
     """
     masks = demanded(graph)
     if all(is_whole(mask) for mask in masks.values()):
@@ -35,7 +35,13 @@ def drop_unread(graph: Graph) -> Graph:
 
 @dataclass
 class _Cutter:
-    """Copies a graph without what is not needed."""
+    """Copies the needed part of a graph.
+
+    Parameters
+    ----------
+    graph: the whole graph.
+    masks: the needed places of each value, by name.
+    """
 
     graph: Graph
     masks: Mapping[str, Mask]
@@ -43,9 +49,9 @@ class _Cutter:
     def __post_init__(self) -> None:
         self.builder = GraphBuilder(self.graph.name)
         self.names: dict[str, str] = {}
-        """What stands for a value, where an op that does nothing any more has gone."""
+        """The value that replaces another one, whose op does nothing any more and is left out."""
         self.added: set[str] = set()
-        """Names of constants that have become shorter; the whole ones may have other readers."""
+        """Names of new, shorter constants; the whole ones stay, as they may have other readers."""
 
     def cut(self) -> Graph:
         for node in self.graph.nodes:
@@ -68,6 +74,7 @@ class _Cutter:
             kept = _kept_parts(node.op, result, masks)
             data, masks = [data[index] for index in kept], [masks[index] for index in kept]
         op = _op(node.op, result, masks)
+        # A concatenation of one operand, or a slice of all that is left, is its operand.
         if (isinstance(op, Concat) and len(data) == 1) or (isinstance(op, Slice) and _is_all(op, masks[0])):
             self.names[node.name] = self.names.get(data[0], data[0])
             return
@@ -92,25 +99,26 @@ class _Cutter:
 
 
 def _kept_parts(op: Concat, result: Mask, masks: list[Mask]) -> list[int]:
-    """Return the operands of which the result has something."""
+    """Return the indices of the operands of which some place along the axis is needed."""
     ends = np.cumsum([mask[op.axis].size for mask in masks])
     parts = np.split(result[op.axis], ends[:-1])
     return [index for index, part in enumerate(parts) if part.any()]
 
 
 def _op(op: Op, result: Mask, masks: list[Mask]) -> Op:
-    """Return the op for what is left of its operand and its result."""
+    """Return the op with attributes that fit what is left of its operands and its result."""
     if isinstance(op, Slice):
         axis = masks[0][op.axis]
         start = int(axis[: op.start].sum())
         return replace(op, start=start, stop=start + int(result[op.axis].sum()))
     if isinstance(op, Conv2d) and op.groups > 1 and not is_whole(result):
+        # Only depthwise convolutions are cut (`demand`), and they have as many groups as channels.
         return replace(op, groups=int(result[0].sum()))
     return op
 
 
 def _is_all(op: Slice, mask: Mask) -> bool:
-    """Return whether a slice takes all that is left."""
+    """Return whether a slice takes all that is left of its operand."""
     return op.start == 0 and op.stop == int(mask[op.axis].sum())
 
 

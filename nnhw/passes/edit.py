@@ -1,33 +1,35 @@
-"""Changes of graphs that several passes make."""
+"""Edits of graphs that several passes share; graphs are immutable, so each edit returns a new one."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from nnhw.ir import FLOAT, Graph, Node, Op, Operand, TensorType
-from nnhw.ir.graph import infer
+from nnhw.ir.graph import free_name, infer
 from nnhw.ir.ops import BatchNorm, Concat, Constant, Flatten, MaxPool2d, Pad, Permute, PRelu, Reshape, Slice, Upsample
 
 ORDER_OPS = (Flatten, Reshape, Permute)
 """Ops that keep every element, in another shape or order."""
 
 SHAPE_OPS = (*ORDER_OPS, Slice, Upsample, Pad, MaxPool2d, Concat)
+"""Ops that move, pick, repeat or join elements, and add nothing but borders."""
 
 
 def is_channel_list(op: Op) -> bool:
-    """Return whether the parameters of `op` are lists of channels; all other constants broadcast from the right."""
+    """Return whether the constants of `op` have shape [channels]; those of all other ops broadcast as NumPy does."""
     return isinstance(op, BatchNorm | PRelu)
 
 
 class Edit:
-    """New nodes for a place in a graph, with types by the ops' rules and names made unique.
+    """New nodes that replace one node of a graph; their types are inferred, and their names made unique.
 
     Parameters
     ----------
-    free: names that the new nodes may take, because their nodes go.
+    graph: the graph to change; see `apply`.
+    free: names of nodes that the edit removes, so that new nodes may take them.
     """
 
     def __init__(self, graph: Graph, free: Iterable[str] = ()) -> None:
@@ -37,14 +39,20 @@ class Edit:
         self._constants: dict[str, np.ndarray] = {}
 
     def constant(self, name: str, array: np.ndarray, type: TensorType | None = None) -> str:
-        """Add a constant, float64 without `type`; return its name."""
+        """Add a constant and return its name; `type` is float64 by default."""
         name = self._unique(name)
         self._nodes[name] = Node(name, Constant(), (), type or TensorType(array.shape, FLOAT))
         self._constants[name] = array
         return name
 
     def add(self, like: Node, op: Op, inputs: Sequence[str], name: str = "") -> str:
-        """Add a node at the place of `like`, and with its name if that is free and no other is given."""
+        """Add a node that reads `inputs`; return its name.
+
+        Parameters
+        ----------
+        like: gives the node's source location, and its name unless another one is given.
+        name: the wanted name; a number is appended if it is taken.
+        """
         name = self._unique(name or like.name)
         node = Node(name, op, tuple(inputs), like.type, like.location)
         node = dataclasses.replace(node, type=infer(node, [self._operand(operand) for operand in inputs]))
@@ -56,13 +64,14 @@ class Edit:
         return (self._nodes.get(name) or self._graph.node(name)).type
 
     def apply(self, place: str) -> Graph:
-        """Put the new nodes in the place of node `place`: whoever read that reads the last of them."""
+        """Return the graph with the new nodes in the place of node `place`; its readers read the last new node."""
         result = next(reversed(self._nodes))
         names = {place: result}
         nodes: list[Node] = []
         for node in self._graph.nodes:
             if node.name == place:
                 nodes += self._nodes.values()
+            # A node that gives its name to a new one is left out.
             elif node.name not in self._nodes:
                 nodes.append(_renamed(node, names))
         outputs = tuple(names.get(output, output) for output in self._graph.outputs)
@@ -77,27 +86,19 @@ class Edit:
         return free_name(name, lambda tried: tried in self._nodes or (tried in self._graph and tried not in self._free))
 
 
-def free_name(name: str, is_taken: Callable[[str], bool]) -> str:
-    """Return `name`, or `name` with the first number behind it that makes it free."""
-    number, tried = 1, name
-    while is_taken(tried):
-        number += 1
-        tried = f"{name}_{number}"
-    return tried
-
-
 def bypassed(graph: Graph, place: str, value: str) -> Graph:
-    """Let whoever reads `place` read `value`, an earlier node of the same type."""
+    """Return the graph in which the readers of `place` read `value`, an earlier node of the same type."""
     names = {place: value}
     nodes = tuple(_renamed(node, names) for node in graph.nodes if node.name != place)
     return Graph(graph.name, nodes, tuple(names.get(name, name) for name in graph.outputs), graph.constants).pruned()
 
 
 def without_twins(graph: Graph) -> Graph:
-    """Compute the same shape op of the same integers once."""
+    """Return the graph in which equal shape ops on the same integers are one node."""
     first: dict[tuple[Op, tuple[str, ...]], str] = {}
     for node in graph.nodes:
         if isinstance(node.op, SHAPE_OPS) and node.type.is_int:
+            # Its operands may have been twins themselves, so look at the graph as it is now.
             inputs = graph.node(node.name).inputs
             twin = first.setdefault((node.op, inputs), node.name)
             if twin != node.name:
@@ -106,13 +107,13 @@ def without_twins(graph: Graph) -> Graph:
 
 
 def sole_names(graph: Graph, nodes: Iterable[Node], user: Node) -> set[str]:
-    """Return the names of `user` and of those nodes that nobody but `user` reads: they go when it goes."""
+    """Return the names of `user` and of those of `nodes` that only `user` reads: they disappear together with it."""
     users = graph.users()
     return {user.name} | {node.name for node in nodes if users[node.name] == (user,) and node.name not in graph.outputs}
 
 
 def retyped(graph: Graph) -> Graph:
-    """Return the graph with all types inferred anew, as needed behind a node whose range has changed."""
+    """Return the graph with all types inferred again, as needed behind a node whose range has changed."""
     types: dict[str, TensorType] = {}
     nodes = []
     for node in graph.nodes:

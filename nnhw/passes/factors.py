@@ -1,9 +1,9 @@
-"""The least factors with which codes are a function of one weighted sum of integers.
+"""The least integer factors with which codes are a function of one weighted sum of integers.
 
-The join puts all combinations of integers in order, and equal codes that follow one another are a segment. Factors
-serve if the sums of each segment lie above those of the segments before: that is looked up for all combinations. Where
-it fails, two combinations stand in the wrong order, and their difference is a bound: its weighted sum must be positive.
-No factors that break a bound are looked at again.
+A join is the float sum of several sources; it puts all combinations of their integers in order. Combinations with equal
+codes that follow one another are a segment. Factors serve if the weighted sums of each segment lie above those of the
+segments before it, which is checked for all combinations. Where it fails, two combinations stand in the wrong order,
+and their difference is a bound: its weighted sum must be positive. Factors that break a known bound are skipped.
 
 Between two sources with spans of up to n steps the bounds on the ratio of the factors are fractions with terms of up to
 n. Between two such fractions lies their mediant: if any factors serve, some of up to 2 * n do, however many digits the
@@ -23,22 +23,23 @@ import numpy as np
 _MOST_CANDIDATES = 2**22
 _AT_ONCE = 2**16
 _MOST_BOUNDS = 256
-"""So many of one failure are kept, those that lie closest to a tie."""
+"""Most bounds that are kept, those closest to a tie: they exclude most candidates."""
 
 
 def find_factors(values: np.ndarray, segments: np.ndarray, ratios: np.ndarray) -> tuple[int, ...] | None:
-    """Return the first factors of growing size that serve, none of them 0; None if there are none.
+    """Return the least factors that serve, one for each source and none of them 0; None if there are none.
 
     Parameters
     ----------
-    values: int64 [combinations, sources].
-    segments: int [combinations, classes], each class counted from the least value of the join.
-    ratios: about how much each source counts in the join, the greatest as 1: float64 [sources].
+    values: the integers of all combinations, int64 [combinations, sources].
+    segments: number of the segment of each combination, in the join's order: int [combinations, classes].
+    ratios: approximate weight of each source in the join, relative to the greatest: float64 [sources].
     """
     bounds = np.zeros((0, len(ratios)), dtype=np.int64)
     for candidates in _candidates(ratios, greatest_factor(np.ptp(values, axis=0).tolist())):
         left = _within(candidates, bounds)
         while len(left):
+            # Candidates come smallest first, so the first one that breaks no bound of any class is the least.
             found = _broken(values, segments, left[0], ratios)
             if not len(found):
                 return tuple(int(factor) for factor in left[0])
@@ -48,7 +49,7 @@ def find_factors(values: np.ndarray, segments: np.ndarray, ratios: np.ndarray) -
 
 
 def greatest_factor(spans: Sequence[int]) -> int:
-    """Return the greatest factor that is tried of sources whose integers span so many steps.
+    """Return the greatest factor to try for sources whose integers span so many steps each.
 
     Every edge of the cone of factors that keep all bounds is a product of bounds, so that its entries are determinants
     of differences of integers; the sum of as many edges as there are sources lies inside.
@@ -59,8 +60,10 @@ def greatest_factor(spans: Sequence[int]) -> int:
 
 
 def _candidates(ratios: np.ndarray, most: int) -> Iterator[np.ndarray]:
-    """Yield blocks of factors [N, sources], smallest first: the integers next to a multiple of the ratios."""
+    """Yield blocks of factors [N, sources], smallest first: the integers around each multiple of the ratios."""
     lead = int(np.abs(ratios).argmax())
+    # The source with ratio 1 takes each integer in turn; the others the nearest one and its neighbours, 3 ** (sources -
+    # 1).
     around = [(0,) if source == lead else (0, -1, 1) for source in range(len(ratios))]
     offsets = np.array(list(itertools.product(*around)))
     start, size = 1, _AT_ONCE // len(offsets)
@@ -83,8 +86,8 @@ def _within(candidates: np.ndarray, bounds: np.ndarray) -> np.ndarray:
 def _broken(values: np.ndarray, segments: np.ndarray, factors: np.ndarray, ratios: np.ndarray) -> np.ndarray:
     """Return bounds that these factors break, of the first class that has any: int64 [bounds, sources].
 
-    There are none if no neighbours in the order of the sums are in the wrong order of segments, and those of equal sums
-    share their segment; then this holds for all combinations.
+    There are none if, sorted by their sums, no combination has a lower segment than the one before, and combinations of
+    equal sums have the same segment. To compare neighbours is enough: order is transitive.
     """
     total = values @ factors
     order = np.argsort(total, kind="stable")
@@ -99,6 +102,6 @@ def _broken(values: np.ndarray, segments: np.ndarray, factors: np.ndarray, ratio
 
 
 def _tightest(bounds: np.ndarray, ratios: np.ndarray) -> np.ndarray:
-    """Return the bounds that the ratios keep by least, or break, the tightest first; of each direction only one."""
+    """Return the bounds that the ratios break, or keep by the smallest angle, tightest first; one of each direction."""
     _, first = np.unique(bounds @ ratios / np.linalg.norm(bounds, axis=1), return_index=True)
     return bounds[first[:_MOST_BOUNDS]]

@@ -1,4 +1,4 @@
-"""Pass: a branch whose values never change goes into the thresholds behind the sum that it is added to.
+"""Pass: a summand that never changes is subtracted from the thresholds behind the sum instead.
 
 threshold(weighted_sum(x, threshold(y)))                          --> threshold(x)
 step_table(weighted_sum(x, y, linear(threshold(z)); 2, 3, 1))     --> step_table(weighted_sum(x, y; 2, 3))
@@ -21,10 +21,10 @@ _FUNCTIONS = (Threshold, StepTable)
 
 
 def fold_constants(graph: Graph) -> Graph:
-    """Take constant inputs out of weighted sums, and what computed them out of the graph.
+    """Remove constant inputs of weighted sums, and the nodes that compute them.
 
-    A branch whose constants differ from position to position, as a border makes them, stays: thresholds belong to
-    channels.
+    A branch whose constants differ from position to position, as at a border, stays: a channel has the same thresholds
+    at all positions.
     """
     values = constant_values(graph)
     for node in [node for node in graph.nodes if isinstance(node.op, WeightedSum) and node.name not in values]:
@@ -53,19 +53,29 @@ def _folded(graph: Graph, node: Node, values: dict[str, np.ndarray]) -> Graph:
 
 
 def _shifted(graph: Graph, node: Node, function: Node, live: list[tuple[str, int]], shift: np.ndarray) -> Graph:
-    """Let a function of a sum read what remains of the sum."""
+    """Return the graph in which a threshold or table reads the inputs of the sum that may change.
+
+    Parameters
+    ----------
+    node: the weighted sum. function: an op that reads it.
+    live: the inputs that may change, at least one, with their factors.
+    shift: what the constant inputs add, int64 [channels, 1].
+    """
     edit = Edit(graph, {function.name, *function.inputs[1:]})
     rows, other = graph.constants[function.inputs[1]] - shift, graph.constants[function.inputs[2]]
     value, factor = live[0]
     if len(live) > 1:
         value = edit.add(node, WeightedSum(tuple(k for _, k in live)), [name for name, _ in live], f"{node.name}.live")
     elif factor > 0:
+        # Integers x have x * factor >= T if x >= ceil(T / factor).
         rows = -(-rows // factor)
-    else:  # x * factor >= T where x < floor(T / factor) + 1: steps and their order turn round
+    else:
+        # x * factor >= T if x < floor(T / factor) + 1: codes fall where they rose, and steps come in reverse order.
         rows = (rows // factor + 1)[:, ::-1]
         other = ~other if isinstance(function.op, Threshold) else other[:, ::-1]
     kind = edit.type_of(value).int_dtype
     place = TensorType(rows.shape, IntType(kind.low, kind.high + 1))
+    # A threshold outside of the range is reached always or never, as it is at low or at high + 1.
     steps = edit.constant(function.inputs[1], rows.clip(kind.low, kind.high + 1), place)
     codes = edit.constant(function.inputs[2], other, graph.node(function.inputs[2]).type)
     edit.add(function, function.op, [value, steps, codes])

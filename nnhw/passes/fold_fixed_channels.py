@@ -1,8 +1,8 @@
-"""Pass: channels whose code never changes go from the weights of the layers that read them into the steps behind.
+"""Pass: an input channel whose code never changes goes from a layer's weights into the steps behind the layer.
 
 threshold(linear(x, w); T)  -->  threshold(linear(x, w with column c = 0); T - w[:, c] * k)
 
-where x[c] is k for every input. Nothing computes with x[c] any more, so that `drop_unread` can leave it out.
+where x[c] is k for every input. Then no layer reads x[c] any more, so that `drop_unread` can remove it.
 """
 
 from __future__ import annotations
@@ -21,22 +21,25 @@ from .offsets import Arrays, absorb, can_absorb, with_constants
 from .ranges import Interval, element_ranges
 
 Columns = dict[str, dict[int, np.ndarray]]
-"""By layer: inputs that never change and that have a weight, each with what it adds to the sums of the outputs."""
+"""For each layer, by name: its input channels that never change and have a weight other than 0, each with its part of
+the sums, int64 [outputs]."""
 
 
 def fold_fixed_channels(graph: Graph) -> Graph:
-    """Take constant inputs out of linear layers and convolutions, where that leaves a channel without readers.
+    """Remove constant input channels of linear layers and convolutions, if nothing else needs such a channel then.
 
-    A channel is constant if the ranges of everything in front of it leave it one code at each place. At a border the
-    padding's zeros may differ from it: then its part of the sums differs from place to place, no step of a channel
-    could stand for it, and it stays. It also stays where the sums leave for the host, unless it adds 0.
+    A channel is constant if its range (`ranges`) is a single code at each position. Where padding has another value,
+    its part of the sums differs at the border, which no threshold of a channel can replace: then it stays. It also
+    stays if the host reads the sums, unless it adds 0.
     """
     columns = _fixed_columns(graph)
     if not columns:
         return graph
+    # A trial with all columns shows which channels lose their last reader; only those are worth folding.
     try:
         everything = demanded(_folded(graph, columns))
-    except IrError:  # a rescaling that has no room for the bias
+    except IrError:
+        # A rescaling has no room for its new bias: fold only what adds 0.
         columns = {name: _without_offset(found) for name, found in columns.items()}
         everything = demanded(_folded(graph, columns))
     useful = {name: _leaving(graph.node(name), found, everything) for name, found in columns.items()}
@@ -64,6 +67,7 @@ def _columns_of(graph: Graph, node: Node, ranges: Mapping[str, Interval]) -> dic
     absorbing = can_absorb(graph, node.name)
     columns = {}
     for channel in np.flatnonzero(fixed & read).tolist():
+        # The layer itself tells what this channel alone adds at each position, borders included.
         one = np.zeros_like(low)
         one[:, channel] = low[:, channel]
         sums = node.op.evaluate(one, weight)[0]
@@ -78,7 +82,7 @@ def _without_offset(columns: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
 
 
 def _leaving(node: Node, columns: dict[int, np.ndarray], masks: Mapping[str, Mask]) -> dict[int, np.ndarray]:
-    """Return the columns whose channel nobody reads once all are folded."""
+    """Return the columns of channels that are needed no more once all columns are folded."""
     needed = masks[node.inputs[0]][0]
     return {channel: offset for channel, offset in columns.items() if not needed[channel]}
 

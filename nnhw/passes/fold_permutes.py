@@ -16,7 +16,7 @@ from .shapes import order_of
 
 
 def fold_permutes(graph: Graph) -> Graph:
-    """Fold each permutation of integers into the weights of the linear layers that read it; others stay."""
+    """Fold each permutation of integers in front of a linear layer into its weights; other permutations stay."""
     for linear in [node for node in graph.nodes if isinstance(node.op, Linear)]:
         path = _path(graph, graph.node(linear.name).inputs[0])
         if any(isinstance(node.op, Permute) for node in path):
@@ -31,7 +31,7 @@ def fold_permutes(graph: Graph) -> Graph:
 
 
 def _path(graph: Graph, name: str) -> list[Node]:
-    """Return the ops up to a value that only rearrange elements, first to last."""
+    """Return the chain of reordering ops that ends in a value, first to last; empty if its op is none."""
     path: list[Node] = []
     node = graph.node(name)
     while isinstance(node.op, Flatten | Reshape | Permute):
@@ -42,7 +42,8 @@ def _path(graph: Graph, name: str) -> list[Node]:
 
 def _folded(graph: Graph, linear: Node, path: list[Node]) -> Graph:
     source = graph.node(path[0].inputs[0])
-    order = np.arange(source.type.size).reshape(1, *source.type.shape)  # which element of x stands at each place
+    # Moving the elements' numbers shows that the layer reads element order[0, i] of the source as its input i.
+    order = np.arange(source.type.size).reshape(1, *source.type.shape)
     for node in path:
         order = node.op.evaluate(order)
     weight = graph.constants[linear.inputs[1]]
@@ -56,7 +57,7 @@ def _folded(graph: Graph, linear: Node, path: list[Node]) -> Graph:
 
 
 def _streamed(graph: Graph, linear: Node, join: Node) -> Graph:
-    """Let a linear layer read what is joined as it streams: pixels row by row, channels innermost."""
+    """Let a linear layer read joined values in the order in which they stream: pixel by pixel, channels innermost."""
     edit = Edit(graph, sole_names(graph, [join, graph.node(linear.inputs[1])], linear))
     parts, columns, first = [], list[np.ndarray](), 0
     for name in join.inputs:
@@ -64,7 +65,8 @@ def _streamed(graph: Graph, linear: Node, join: Node) -> Graph:
         source = graph.node(path[0].inputs[0] if path else name)
         shape = source.type.shape
         moves: list[Op] = [Permute((*range(1, len(shape)), 0)), Flatten()] if len(shape) > 1 else []
-        place = np.argsort(order_of([node.op for node in path], shape).reshape(-1))  # of each element of the source
+        # The inverse of an order: the place at which the layer reads each element of the source.
+        place = np.argsort(order_of([node.op for node in path], shape).reshape(-1))
         columns.append(first + place[order_of(moves, shape).reshape(-1)])
         first += source.type.size
         value = source.name
@@ -72,6 +74,7 @@ def _streamed(graph: Graph, linear: Node, join: Node) -> Graph:
             value = edit.add(path[-1], op, [value], f"{name}.{op.name}")
         parts.append(value)
     moved = np.concatenate(columns)
+    # The order is that of the stream already.
     if (np.diff(moved) == 1).all():
         return graph
     joined = edit.add(join, join.op, parts)

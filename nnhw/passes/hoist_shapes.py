@@ -1,4 +1,4 @@
-"""Pass: ops that move, pick or join elements and cannot go behind the quantizer go in front of the chain.
+"""Pass: shape ops that cannot move behind the quantizer move in front of the elementwise ops before it.
 
 quantize(add(upsample(relu(dequantize(a))), y))  --> quantize(add(relu(dequantize(upsample(a))), y))
 quantize(neg(max_pool2d(add(dequantize(a), b)))) --> quantize(neg(add(dequantize(max_pool2d(a)), b)))
@@ -18,11 +18,11 @@ from .shapes import constants_behind, falls, joined_constants, moved_inputs, nev
 
 
 def hoist_shapes(graph: Graph) -> Graph:
-    """Move each such op of a region in front of the elementwise ops that it reads, down to the integers.
+    """Move each shape op of a region in front of the elementwise ops that it reads, as far as the integers.
 
-    Exact by the rules of `shapes`. Copies of one op on the same integers become one.
+    Exact by the rules of `shapes`. Equal shape ops on the same integers become one.
 
-    Raises: LoweringError, or ProblemList, for those that can move neither way.
+    Raises: LoweringError, or a ProblemList of several, for shape ops that can move neither way.
     """
     problems: dict[str, NnhwError] = {}
     while (found := _next(graph, set(problems))) is not None:
@@ -37,7 +37,7 @@ def hoist_shapes(graph: Graph) -> Graph:
 
 
 def _next(graph: Graph, given_up: set[str]) -> tuple[Region, Node] | None:
-    """Return the first op to move, the one closest to the integers."""
+    """Return a region and its shape op closest to the integers, but for those given up and those that wait for them."""
     for quantizer in quantizers(graph):
         region = find_region(graph, quantizer)
         for node in region.nodes if region else ():
@@ -83,8 +83,10 @@ def _hoisted_concat(graph: Graph, shape: Node, nodes: tuple[Node, ...]) -> Graph
 
 
 def _border_before(graph: Graph, op: Pad, node: Node) -> Pad | None:
-    """Return the padding in front of `node` that gives the same border behind it."""
+    """Return a padding in front of `node` whose border `node` turns into that of `op`; None if none is found."""
     operands = [graph.constants.get(name) for name in node.inputs]
+    # Candidates: most functions keep 0, clamps keep the value itself, and a dequantize has a code for it. Each is
+    # evaluated.
     values = [0.0, op.value]
     if isinstance(node.op, Dequantize):
         values.append(float(np.rint(op.value / graph.constants[node.inputs[1]].flat[0])))
@@ -109,7 +111,7 @@ def _stuck(region: Region, shape: Node) -> str:
 
 
 def _falling(region: Region, node: Node) -> str:
-    """Say why pooling cannot pass `node`; nothing if it can."""
+    """Return why max pooling cannot pass `node`, as part of a message; empty if it can."""
     graph, total = region.graph, region.sources[0].type.shape[0]
     if isinstance(node.op, SHAPE_OPS) or never_falls(graph, node):
         return ""

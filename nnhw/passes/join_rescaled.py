@@ -1,12 +1,12 @@
-"""Pass: integers that are rescaled and added become steps of one weighted sum of the codes that they come from.
+"""Pass: codes that are rescaled to wide integers and added become steps of one weighted sum of the codes.
 
 rescale(weighted_sum(rescale(a), rescale(b); 1, 1)) --> threshold(weighted_sum(a, b; k1, k2))
 rescale(rescale(a))                                 --> threshold(a)
 
-if the inner rescalings give more integers than codes have, as in TFLite's addition, which gives both branches a common
-scale with 20 fraction bits: each of them rounds, so that the sum is a function of two codes, and near ties no weighted
-sum. All pairs of codes are evaluated, and factors sought with which the result is a line of the weighted sum (see
-`lines`); where there are none, any factors that put all pairs in the right order (see `factors`).
+if the inner rescalings give wide integers, as TFLite's addition does, which brings both branches to a common scale with
+20 fraction bits. Each rescaling rounds, so near ties the result is no weighted sum with the scales as factors. All
+pairs of codes are evaluated, to find factors with which the result is a line of the weighted sum (see `lines`); if
+there are none, any factors that put all pairs in the right order (see `factors`).
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ from .lines import Pairs, find_line
 from .steps import StepFinder, Steps, replaced
 
 MOST_CODES = 2**10
-"""Integers of what counts as codes."""
+"""A value with at most so many different integers counts as codes; others are wide."""
 MOST_FACTORS = 2**13
-"""The sum of both factors of a line: a shared engine adds so many times codes of 8 bits."""
+"""Greatest sum of both factors of a line: it bounds the weighted sum of 8-bit codes that a shared engine computes."""
 
 
 @dataclass(frozen=True)
 class Rescaled:
-    """A rescaling whose input is computed from codes.
+    """A function from codes to a rescaled integer, with wide integers in between.
 
     Parameters
     ----------
-    node: the last op.
+    graph: the graph that has all of it.
+    node: the last op, a rescaling.
     inner: sums and rescalings in front of it, in the order of the graph.
-    sources: the codes.
+    sources: the values with the codes.
     """
 
     graph: Graph
@@ -49,12 +50,12 @@ class Rescaled:
     sources: tuple[Node, ...]
 
     def __call__(self, *codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return what the last op reads and what it gives, int64 [n], for codes [n] of each source; of channel 0."""
+        """Return the last op's input and its result in channel 0, int64 [n] each, for codes [n] of each source."""
         read, made = self._evaluated(codes, slice(1))
         return read[:, 0], made[:, 0]
 
     def of_channels(self, codes: np.ndarray) -> np.ndarray:
-        """Return what the last op gives, int64 [n, channels], for codes [n] of the only source."""
+        """Return the result, int64 [n, channels], for codes [n] of the only source."""
         made = self._evaluated([codes], slice(None))[1]
         return np.broadcast_to(made, (len(codes), self.node.type.shape[0]))
 
@@ -71,11 +72,11 @@ def join_rescaled(graph: Graph, proofs: dict[str, str] | None = None) -> Graph:
 
     Parameters
     ----------
-    proofs: takes, by node, how it is known that the function is equal.
+    proofs: receives, by node name, the proof that the function is equal.
 
     Raises
     ------
-    LoweringError, or ProblemList, for sums that have no such form.
+    LoweringError, or a ProblemList of several, for sums that have no such form.
     """
     problems: list[NnhwError] = []
     for node in graph.nodes:
@@ -100,7 +101,7 @@ def _is_wide(node: Node) -> bool:
 
 
 def _found(graph: Graph, node: Node) -> Rescaled | None:
-    """Return what a rescaling computes from codes; None unless rescalings to wide integers stand in front of it."""
+    """Return a rescaling as a function of codes; None unless it reads rescalings to wide integers."""
     inner: dict[str, Node] = {}
     sources: dict[str, Node] = {}
     waiting = [*graph.data_inputs(node)]
@@ -122,7 +123,7 @@ def _found(graph: Graph, node: Node) -> Rescaled | None:
 
 
 def _check(found: Rescaled) -> None:
-    """Raise LoweringError unless all codes can be evaluated; of two sources, for all channels at once."""
+    """Raise LoweringError if there are too many combinations of codes, or, with two sources, channels differ."""
     graph, names = found.graph, " and ".join(map(str, found.sources))
     constants = [graph.constants[k] for one in (*found.inner, found.node) for k in one.inputs if k in graph.constants]
     if len(found.sources) > 1 and any((array != array[:1]).any() for array in constants):
@@ -140,7 +141,7 @@ def _check(found: Rescaled) -> None:
 
 
 def _steps(found: Rescaled) -> tuple[tuple[int, ...], tuple[Node, ...], Steps]:
-    """Return factors (none of a single source), the sources that count, and the steps of all channels."""
+    """Return factors (empty for one source), the sources that the result depends on, and the steps of all channels."""
     kinds = [source.type.int_dtype for source in found.sources]
     if len(kinds) == 1:
         finder, every = StepFinder(), np.arange(kinds[0].low, kinds[0].high + 1)
@@ -151,6 +152,8 @@ def _steps(found: Rescaled) -> tuple[tuple[int, ...], tuple[Node, ...], Steps]:
     read, codes = found(*values)
     shape, channels = grid[0].shape, np.zeros(found.node.type.shape[0], np.int64)
     for axis, (source, kind) in enumerate(zip(found.sources, kinds, strict=True)):
+        # A row for each code of this source: if no row varies with the other source, the result is a function of this
+        # one alone.
         rows = np.moveaxis(codes.reshape(shape), axis, 0).reshape(shape[axis], -1)
         if (rows == rows[:, :1]).all():
             finder = StepFinder()
@@ -166,6 +169,7 @@ def _joint(
     """Return factors of both sources and the steps of their weighted sum. Raises: LoweringError."""
     slopes = [_slope(read, own, other) for own, other in (values, values[::-1])]
     lead = int(np.abs(slopes[1]) > np.abs(slopes[0]))
+    # `Pairs` rises with its first code; a result that falls with it is turned round by the sign of both factors.
     sign = -1 if slopes[lead] < 0 else 1
     line = None
     if slopes[1 - lead]:
@@ -178,6 +182,7 @@ def _joint(
         total = np.stack(values, axis=1) @ np.array(factors)
         starts = np.concatenate([[total.min()], steps])
         return factors, Steps(starts[np.newaxis], np.arange(codes.min(), codes.max() + 1)[np.newaxis])
+    # No line: any factors that keep the order will do.
     stacked, order = np.stack(values, axis=1), np.argsort(read, kind="stable")
     segments = np.zeros((len(codes), 1), np.int64)
     segments[order[1:], 0] = np.cumsum(np.diff(codes[order]) != 0)
@@ -195,6 +200,6 @@ def _joint(
 
 
 def _slope(read: np.ndarray, own: np.ndarray, other: np.ndarray) -> float:
-    """Return how much one step of a source counts in what the last op reads."""
+    """Return the mean change of the last op's input per step of codes `own`, with codes `other` at their least."""
     line = np.flatnonzero(other == other[0])
     return float(read[line[-1]] - read[line[0]]) / max(int(own[line[-1]] - own[line[0]]), 1)

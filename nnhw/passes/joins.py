@@ -1,7 +1,7 @@
-"""Regions with several sources: codes of branches that are added, as steps of one weighted sum of integers.
+"""Regions with several sources, whose branches are added, as steps of one weighted sum of the sources' integers.
 
-All combinations of codes are evaluated; where there are too many of them, see `wide_joins`. The factors are as small as
-the codes allow, not as precise as the scales: see `factors`.
+All combinations of integers are evaluated; `wide_joins` is for too many of them. The factors of the sum only have to
+put all combinations in the right order, so they are much smaller than a precise ratio of the scales: see `factors`.
 """
 
 from __future__ import annotations
@@ -21,23 +21,27 @@ from .regions import Region, RegionEvaluator
 from .steps import StepFinder, Steps
 from .wide_joins import find_wide_steps
 
-_ALWAYS = 2**18  # so many are evaluated before anything else is tried
+_ALWAYS = 2**18
+"""Up to so many combinations are evaluated; with more, `wide_joins` is tried first."""
 COMBINATIONS = 2**22
+"""Most combinations that are ever evaluated."""
 COMBINATIONS_OF_CLASSES = 2**24
+"""Most combinations times classes that are ever evaluated."""
 _LINEAR_TO = 1e-9
+"""Relative deviation up to which the join counts as a weighted sum. It only chooses candidates: all are compared."""
 _PAIRED = (Multiply, Divide, Maximum, Minimum)
 COMBINED = "every combination evaluated"
 
 
 @dataclass(frozen=True)
 class JoinTable:
-    """A region at all combinations of its sources' integers.
+    """The values of a region at all combinations of its sources' integers.
 
     Parameters
     ----------
-    values: int64 [combinations], one for each source.
-    codes: int32 [combinations, classes].
-    join: what reaches the ops behind the join, float64 of the same shape.
+    values: the integers of each source, int64 [combinations].
+    codes: the results, int32 [combinations, classes].
+    join: the values of the join, float64 [combinations, classes].
     """
 
     values: tuple[np.ndarray, ...]
@@ -46,7 +50,7 @@ class JoinTable:
 
 
 def find_joint_steps(region: Region) -> tuple[tuple[int, ...], Steps]:
-    """Return the factor of each source, and the steps of the sum.
+    """Return the factor of each source, and the steps of the weighted sum in all channels.
 
     Raises: LoweringError that names the sources if there are too many combinations or no factors.
     """
@@ -79,9 +83,9 @@ def find_joint_steps(region: Region) -> tuple[tuple[int, ...], Steps]:
 
 
 def check_products(region: Region) -> None:
-    """Refuse products, quotients and extremes of several sources, which are no functions of a weighted sum.
+    """Refuse products, quotients, maxima and minima of several sources: they are no functions of a weighted sum.
 
-    Raises: LoweringError that says what to quantize.
+    Raises: LoweringError that says what to quantize instead.
     """
     reach = _reach(region)
     for node in region.nodes:
@@ -108,7 +112,7 @@ def check_products(region: Region) -> None:
 
 
 def _reach(region: Region) -> dict[str, set[str]]:
-    """Return which sources each node depends on."""
+    """Return the names of the sources that each node depends on."""
     reach: dict[str, set[str]] = {source.name: {source.name} for source in region.sources}
     for node in region.nodes:
         reach[node.name] = set().union(*(reach.get(name, set()) for name in node.inputs))
@@ -116,7 +120,7 @@ def _reach(region: Region) -> dict[str, set[str]]:
 
 
 def _join(region: Region) -> Node:
-    """Return the first node through which alone the sources reach the quantizer."""
+    """Return the join: the first node that depends on all sources and through which all paths to the quantizer go."""
     reach = _reach(region)
     for place, node in enumerate(region.nodes):
         behind = {later.name for later in region.nodes[place:]}
@@ -134,7 +138,7 @@ def _evaluated(region: Region, join: Node, ranges: list[IntType]) -> JoinTable:
 
 
 def _check_margins(region: Region, table: JoinTable, ranges: list[IntType]) -> None:
-    """Check that last bits decide at no limit of a function. Raises: LoweringError."""
+    """Raise LoweringError if a function is so flat somewhere that last bits decide for several integers in a row."""
     margins = Margins(region)
     if margins.library:
         torn = margins.undecided(*table.values)
@@ -154,16 +158,16 @@ def _too_many(region: Region, join: Node, count: int) -> str:
 
 
 def _widest(region: Region) -> Node:
-    """Return the source with most integers, the one that a quantizer helps most."""
+    """Return the source with the most integers, where a quantizer would save most combinations."""
     return max(region.sources, key=lambda source: source.type.int_dtype.high - source.type.int_dtype.low)
 
 
 def _ratios(region: Region, join: Node, table: JoinTable) -> tuple[np.ndarray, np.ndarray]:
-    """Return how much each source counts in the join, the greatest as 1, and which way the join goes with that source.
+    """Return the weight of each source in the join, and the join's direction in each class.
 
     Returns
     -------
-    float64 [sources], float64 [classes] of -1, 0 and 1.
+    Weights relative to the greatest one, float64 [sources]; sign of the greatest one, float64 [classes] of -1, 0, 1.
 
     Raises: LoweringError if the join is not a weighted sum of the sources, the same in all channels.
     """
@@ -178,6 +182,7 @@ def _ratios(region: Region, join: Node, table: JoinTable) -> tuple[np.ndarray, n
             f"{join} before quantizer '{region.quantizer.name}' is not a weighted sum of {_names(region)}; put a "
             f"quantizer on each branch, directly in front of the join"
         )
+    # A class in which the leading source has weight 0 must not depend on any source: it is constant.
     lead = slopes[np.abs(slopes).max(axis=1).argmax()]
     used = lead != 0
     ratios = slopes[:, used] / lead[used]
@@ -190,15 +195,16 @@ def _ratios(region: Region, join: Node, table: JoinTable) -> tuple[np.ndarray, n
 
 
 def _slope(table: JoinTable, source: int) -> np.ndarray:
-    """Return the join's difference per step of one source, from end to end with all others at their least."""
+    """Return the join's mean change per step of one source, all others at their least: float64 [classes]."""
     values = table.values[source]
+    # The first combination has all sources at their least, as each of them ascends.
     others = [array == array[0] for index, array in enumerate(table.values) if index != source]
     line = np.flatnonzero(np.logical_and.reduce(others))
     return (table.join[line[-1]] - table.join[line[0]]) / max(values[line[-1]] - values[line[0]], 1)
 
 
 def _segments(table: JoinTable, signs: np.ndarray) -> np.ndarray:
-    """Return how often the code has changed on the way to each combination, in the order of the join: [N, classes]."""
+    """Return the segment of each combination: how often the code changes up to it in the join's order, [N, classes]."""
     segments = np.zeros_like(table.codes)
     for codes, join, segment, sign in zip(table.codes.T, table.join.T, segments.T, signs, strict=True):
         order = np.argsort(sign * join, kind="stable")

@@ -1,11 +1,11 @@
-"""Two codes whose function is a line of a weighted sum: the least factors, and steps that lie on the line.
+"""Functions of two codes that are a line of a weighted sum x of the codes: `(x * factor + addend) >> shift`.
 
-Of a weighted sum of two codes not every integer occurs, so that a step may lie at any place between two that do. Where
-all of them can lie on one line `(x * factor + addend) >> shift`, one multiplication computes the codes, and a shared
-engine runs them. Such factors have some more bits than those that only put all pairs in the right order.
+Such a function takes one multiplication, and a shared engine can run it. A weighted sum of two codes does not take
+every integer, so a step of the function may lie anywhere between two sums that occur; the question is whether all steps
+can lie on one line. The factors get a few bits more than those that only put all pairs in the right order.
 
-The ratios of the factors for which there is a line are an interval: it is the image of a convex set, of all planes that
-pass above one set of points and below another. Its ends are found by bisection from a ratio inside.
+The ratios of the two factors for which there is a line are an interval: it is the image of a convex set, of all planes
+that pass above one set of points and below another. Its ends are found by bisection from a ratio inside.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from .wide_joins import simplest_between
 MOST_SHIFT = 40
 _HALVINGS = 30
 _INSIDE = (0.05, 0.001)
-"""Of the width of the interval, left out at its ends, in turn: there lines have little room, and float64 may err."""
+"""Shares of the interval's width to leave out at both ends, tried in turn: close to an end a line has little room, and
+float64 may judge it wrongly."""
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """A function of two codes that never falls with its weighted sum.
+    """The table of a function of two codes, sorted by its results.
 
     Parameters
     ----------
-    first, second: int64 [n]: all pairs, in the order of the codes of the function.
-    codes: int64 [n], ascending.
+    first, second: the two codes of all pairs, int64 [n].
+    codes: the function's results, int64 [n], ascending.
     """
 
     first: np.ndarray
@@ -39,12 +40,15 @@ class Pairs:
 
     @classmethod
     def of(cls, first: np.ndarray, second: np.ndarray, codes: np.ndarray) -> Pairs:
-        """Return pairs in order."""
+        """Sort pairs by their results; all arrays int64 [n]."""
         order = np.argsort(codes, kind="stable")
         return cls(first[order], second[order], codes[order])
 
     def bounds(self, ratio: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return, for each code above the least, the least sum that reaches it, and the greatest that does not."""
+        """Return, for each result above the least one, the least sum that reaches it, and the greatest that does not.
+
+        Returns: two arrays float64 [results - 1], of the sums first + ratio * second.
+        """
         total = self.first + ratio * self.second
         levels = np.arange(self.codes[0] + 1, self.codes[-1] + 1)
         start = np.searchsorted(self.codes, levels)
@@ -57,13 +61,13 @@ def find_line(pairs: Pairs, ratio: float, most: int) -> tuple[tuple[int, int], n
 
     Parameters
     ----------
-    ratio: about how much the second code counts where the first counts 1; it is not 0, and at most 1 either way.
-    most: the greatest sum of both factors.
+    ratio: approximate factor of the second code for a factor 1 of the first one; from -1 to 1, not 0.
+    most: greatest sum of both factors' magnitudes.
 
     Returns
     -------
-    The factors, and int64 [codes - 1]: of each code above the least, the least integer that reaches it. All pairs have
-    been compared.
+    The two factors, and int64 [results - 1]: for each result above the least, the least sum that reaches it. All pairs
+    have been compared.
     """
     if not _is_line(pairs, ratio):
         return None
@@ -79,6 +83,7 @@ def find_line(pairs: Pairs, ratio: float, most: int) -> tuple[tuple[int, int], n
         low, high = Fraction(ends[0] + margin), Fraction(ends[1] - margin)
         if low >= high:
             continue
+        # Bisection in float64 only chose the candidate; from here on all is exact, and all pairs are compared.
         simplest = simplest_between(low, high)
         factors = simplest.denominator, simplest.numerator
         total = pairs.first * factors[0] + pairs.second * factors[1]
@@ -89,7 +94,9 @@ def find_line(pairs: Pairs, ratio: float, most: int) -> tuple[tuple[int, int], n
 
 
 def _is_line(pairs: Pairs, ratio: float) -> bool:
-    """Return whether a function is a line of the sum with a ratio, as far as float64 tells."""
+    """Return whether the function is a line of the weighted sum with this ratio, as far as float64 can tell."""
+    # A line f * x + a has to reach i at above[i] and to stay below j at below[j]. Subtracted, f * distance[i, j] < rise
+    # for all i and j, which bounds f from above where the distance is positive, and from below where it is negative.
     above, below = pairs.bounds(ratio)
     distance = below[np.newaxis] - above[:, np.newaxis]
     index = np.arange(len(above))
@@ -103,11 +110,11 @@ def _is_line(pairs: Pairs, ratio: float) -> bool:
 
 
 def _aligned(total: np.ndarray, codes: np.ndarray) -> np.ndarray | None:
-    """Return the steps of a line with the least shift; None if there is none.
+    """Return the steps of the line with the least shift: for each result above the least, its least sum; None if none.
 
     Parameters
     ----------
-    total: int64 [n], weighted sums. codes: int64 [n], ascending.
+    total: weighted sums of all pairs, int64 [n]. codes: their results, int64 [n], ascending.
     """
     levels = np.arange(int(codes[0]) + 1, int(codes[-1]) + 1)
     start = np.searchsorted(codes, levels)
@@ -118,13 +125,18 @@ def _aligned(total: np.ndarray, codes: np.ndarray) -> np.ndarray | None:
         line = _line(above, below, index << shift)
         if line is not None:
             factor, addend = line
+            # The least x with x * factor + addend >= index << shift, by a division that rounds up.
             steps: np.ndarray = -((addend - (index << shift)) // factor)
             return steps
     return None
 
 
 def _line(above: np.ndarray, below: np.ndarray, numbers: np.ndarray) -> tuple[int, int] | None:
-    """Return factor and addend of a rising line that is at least each number at `above`, and less at `below`."""
+    """Return integers (factor, addend) of a rising line; None if there is none.
+
+    The line has to be at least numbers[i] at above[i], and less than numbers[i] at below[i], for all i.
+    """
+    # As in `_is_line`, in integers: factor * distance[i, j] <= most[i, j].
     distance = below[np.newaxis] - above[:, np.newaxis]
     most = numbers[np.newaxis] - 1 - numbers[:, np.newaxis]
     if (most[distance == 0] < 0).any():
@@ -134,6 +146,7 @@ def _line(above: np.ndarray, below: np.ndarray, numbers: np.ndarray) -> tuple[in
     high = int((most[right] // distance[right]).min()) if right.any() else low
     if low > high:
         return None
+    # From the middle of both intervals, which leaves room on both sides.
     factor = (low + high) // 2
     least, greatest = int((numbers - factor * above).max()), int((numbers - 1 - factor * below).min())
     return (factor, (least + greatest) // 2) if least <= greatest else None

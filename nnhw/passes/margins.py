@@ -1,4 +1,4 @@
-"""How far the values of a region are from the next code, against the last bits of the functions on the way.
+"""Margins: whether the last bits of functions such as tanh can change a code of a region.
 
 A function such as tanh comes out with other last bits in PyTorch than here, and may fall by some of them where it rises
 (`Op.waver` has a bound w). So each value is followed as an interval: an op's results at both ends of its operand, and
@@ -25,31 +25,32 @@ from nnhw.ir.ops import Op, Quantize
 from .regions import CHUNK, Region
 
 IN_A_ROW = 3
-"""So many sums whose codes hang on last bits are no ties: there a function is flat."""
+"""Where the codes of so many consecutive sums depend on last bits, these are no single ties: the function is flat."""
 Interval = tuple[np.ndarray, np.ndarray]
+"""Least and greatest value, arrays of one shape."""
 
 
 class Margins:
-    """The margins of a region, for integers of each of its sources."""
+    """Evaluates a region in intervals that hold whatever last bits its functions may have."""
 
     def __init__(self, region: Region, columns: np.ndarray | None = None) -> None:
-        """Take each class once, or those of `columns`."""
+        """Evaluate columns of these classes, int [columns]; by default each class of the region once."""
         self._region = region
         self._graph = region.flat([region.quantizer.name])
         self._columns = np.arange(len(region.classes[0])) if columns is None else columns
 
     @property
     def exact(self) -> bool:
-        """Whether no op of the region wavers at all."""
+        """Whether each op of the region is exact in its direction, in all last bits."""
         return not any(_wavers(node.op) for node in self._region.nodes)
 
     def codes(self, *values: np.ndarray, library: bool = False) -> Interval:
-        """Return the least and the greatest code of the interval, int64 [N, columns].
+        """Return the least and the greatest code that last bits may lead to, int64 [N, columns] each.
 
         Parameters
         ----------
-        values: of each source, [N] or [N, columns].
-        library: count only what PyTorch may compute otherwise.
+        values: integers of each source, [N] or [N, columns].
+        library: widen the results only of functions that PyTorch may compute with other last bits.
         """
         rows = max(CHUNK // len(self._columns), 1)
         spread = [array if array.ndim == 2 else array[:, np.newaxis] for array in values]
@@ -62,7 +63,7 @@ class Margins:
 
     @property
     def library(self) -> list[Node]:
-        """The nodes that PyTorch computes with other last bits."""
+        """The nodes that PyTorch may compute with other last bits."""
         return [node for node in self._region.nodes if node.op.from_library]
 
     def undecided(self, *values: np.ndarray) -> np.ndarray:
@@ -72,7 +73,7 @@ class Margins:
         return result
 
     def check_around(self, places: np.ndarray, sums: IntType) -> None:
-        """Do as `check_rows` with the sums of a source around places [N, columns].
+        """Apply `check_rows` to the `2 * IN_A_ROW` sums around each place, int64 [N, columns].
 
         Raises: LoweringError that names the functions.
         """
@@ -84,7 +85,12 @@ class Margins:
         self.check_rows(torn.reshape(around.shape) & inside, 0)
 
     def check_rows(self, torn: np.ndarray, *axes: int) -> None:
-        """Check that of sums that follow one another along these axes no three are torn, and of signs none at all.
+        """Check that codes do not depend on last bits, but for single ties.
+
+        Parameters
+        ----------
+        torn: bool, where PyTorch may take another code.
+        axes: the axes of consecutive sums, along which no three neighbours may be torn. Of signs no sum may be.
 
         Raises: LoweringError that names the functions.
         """
@@ -113,7 +119,8 @@ def _wavers(op: Op) -> bool:
 
 def _interval(node: Node, found: Mapping[str, Interval], library: bool) -> Interval:
     operands = [found[name] for name in node.inputs]
-    if isinstance(node.op, Quantize):  # NaN may be any code
+    if isinstance(node.op, Quantize):
+        # NaN, such as of infinity minus infinity, may be any code: the interval gets both ends.
         operands[0] = np.nan_to_num(operands[0][0], nan=-np.inf), np.nan_to_num(operands[0][1], nan=np.inf)
     with np.errstate(all="ignore"):
         results = [_around(node.op, point, library) for point in _points(node.op, operands)]
@@ -124,7 +131,7 @@ def _interval(node: Node, found: Mapping[str, Interval], library: bool) -> Inter
 
 
 def _points(op: Op, operands: Sequence[Interval]) -> list[tuple[np.ndarray, ...]]:
-    """Return operands among whose results are the least and the greatest: all ends, and turns between."""
+    """Return operands among whose results are the least and the greatest: all corners, and turns between two ends."""
     points = list(itertools.product(*((low,) if low is high else (low, high) for low, high in operands)))
     if len(points) > 1:
         low, high = operands[0]
@@ -134,7 +141,7 @@ def _points(op: Op, operands: Sequence[Interval]) -> list[tuple[np.ndarray, ...]
 
 
 def _around(op: Op, point: tuple[np.ndarray, ...], library: bool) -> Interval:
-    """Return the result with its margin, which ends at 0 and at the op's limits."""
+    """Return the interval of a result: 2 w to both sides, but no further than 0 and the op's limits."""
     result = op.evaluate(*point)
     bound = op.waver(point[0], result) if op.from_library or not library else None
     if bound is None:

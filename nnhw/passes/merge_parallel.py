@@ -21,11 +21,11 @@ _FUNCTIONS = (Threshold, StepTable, Rescale)
 
 
 def merge_parallel(graph: Graph) -> Graph:
-    """Merge neighbours in a concatenation of channels, where that saves an engine and adds none.
+    """Merge neighbouring branches of a concatenation of channels where that saves an engine.
 
-    Each branch has a layer and a function that only it is read by; the layers have the same kind, kernel, stride,
-    dilation and types of weights, the functions are the same op with as many steps. Whoever reads a branch alone
-    would need a slice, which is an engine of its own: such branches stay apart.
+    A branch is a layer and a function behind it. The layers must have the same kind, kernel, stride, dilation and type
+    of weights, and the functions the same op and number of steps. Branches that something else reads, too, stay apart:
+    it would need a slice, which is an engine of its own.
     """
     for name in [node.name for node in graph.nodes if isinstance(node.op, Concat) and node.op.axis == 0]:
         while isinstance(graph.node(name).op, Concat) and (merged := _merged_once(graph, graph.node(name))) is not None:
@@ -47,7 +47,7 @@ def _merged_once(graph: Graph, concat: Node) -> Graph | None:
 
 
 def _key(graph: Graph, users: dict[str, tuple[Node, ...]], name: str) -> object:
-    """Return what branches that can be merged have in common; None for what is no such branch."""
+    """Return a key that is equal for branches that can be merged; None if the value is no such branch."""
     function = graph.node(name)
     if not isinstance(function.op, _FUNCTIONS) or len(users[name]) != 1 or name in graph.outputs:
         return None
@@ -77,7 +77,7 @@ def _merged(graph: Graph, concat: Node, start: int, stop: int) -> Graph:
 
 
 def _stacked(graph: Graph, edit: Edit, names: Sequence[str]) -> str:
-    """Add constants one behind the other, along the channels."""
+    """Add the concatenation of constants along the channels; return its name."""
     array = np.concatenate([graph.constants[name] for name in names])
     kinds = [graph.node(name).type.int_dtype for name in names]
     same = all(left == right for left, right in pairwise(kinds))

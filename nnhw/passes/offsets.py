@@ -1,4 +1,4 @@
-"""How a constant that is missing from a layer's sums goes into the functions behind them, exactly."""
+"""A constant that is taken out of a layer's sums is made up for, exactly, in the functions behind them."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ import dataclasses
 import numpy as np
 
 from nnhw.ir import Graph, IntType, Node, TensorType
+from nnhw.ir.graph import free_name
 from nnhw.ir.ops import MaxPool2d, Rescale, StepTable, SumPool2d, Threshold, Upsample, WeightedSum
-
-from .edit import free_name
 
 FUNCTIONS = (Threshold, StepTable, Rescale)
 _PASSING = (MaxPool2d, SumPool2d, Upsample, WeightedSum)
-"""What a constant passes; the border of a max pooling belongs to no window."""
+"""Ops through which a constant of each channel can be followed. Max pooling never takes the value of its border."""
 
 Arrays = dict[str, np.ndarray]
-"""New constants, by the name of the node that reads them: thresholds, the bias of a rescaling, weights of a layer."""
+"""New constants, by the name of the node that reads them: thresholds, biases of rescalings, or weights of layers."""
 
 
 def can_absorb(graph: Graph, name: str) -> bool:
-    """Return whether every reader of a value's sums is a function, or leads to functions alone."""
+    """Return whether all readers of a value are functions that can take an offset, or ops that pass it on to such."""
     if name in graph.outputs:
         return False
     users = graph.users()[name]
@@ -31,12 +30,13 @@ def can_absorb(graph: Graph, name: str) -> bool:
 
 
 def absorb(graph: Graph, name: str, offset: np.ndarray, arrays: Arrays) -> None:
-    """Note what the functions behind a value have to be if the value lacks an offset.
+    """Compute new constants of the functions behind a value, so that their results stay if the value loses an offset.
 
     Parameters
     ----------
-    offset: int64 [channels], what the value no longer has.
-    arrays: takes the new constants; those that it has are shifted again.
+    name: the value; see `can_absorb`.
+    offset: what is subtracted from the value, int64 [channels].
+    arrays: receives the new constants; a constant that is in it is shifted again.
     """
     for user in graph.users()[name]:
         if isinstance(user.op, FUNCTIONS):
@@ -51,9 +51,10 @@ def absorb(graph: Graph, name: str, offset: np.ndarray, arrays: Arrays) -> None:
 
 
 def with_constants(graph: Graph, arrays: Arrays) -> Graph:
-    """Return the graph in which nodes have other thresholds, biases or weights. Types are to be inferred anew."""
+    """Return the graph in which nodes read new thresholds, biases or weights. The caller has to infer types again."""
     nodes: list[Node] = []
     constants = dict(graph.constants)
+    # The old constant may have other readers, so the new one gets a name of its own; `pruned` drops what nobody reads.
     taken = {node.name for node in graph.nodes}
     for node in graph.nodes:
         if node.name in arrays:
@@ -77,5 +78,5 @@ def _absorb_here(graph: Graph, function: Node, offset: np.ndarray, arrays: Array
 
 
 def _place_of(node: Node) -> int:
-    """Return which operand of a node the new constant is: the bias of a rescaling, else thresholds or weights."""
+    """Return the position of the operand to replace: the bias of a rescaling, else thresholds or weights."""
     return 3 if isinstance(node.op, Rescale) else 1

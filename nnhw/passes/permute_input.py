@@ -1,9 +1,9 @@
-"""Pass: the input's codes come in the order in which layers read them, so that the host permutes.
+"""Pass: the host permutes the input, so that its codes arrive in the order in which layers read them.
 
 conv2d(permute(quantize(x))) --> conv2d(permute(unpermute(quantize(permute(x)))))
 
-`cancel_permutes` takes out the two in the middle; for others that read the codes, `sink_shapes` moves what undoes the
-order behind their quantizers.
+`cancel_permutes` removes the two in the middle. Other readers of the codes get the original order by the `unpermute`,
+which `sink_shapes` moves behind their quantizers.
 """
 
 from __future__ import annotations
@@ -35,11 +35,13 @@ _STOPS = (*_WINDOWS, Slice, Concat, Linear, Input)
 
 
 def permute_input(graph: Graph) -> Graph:
-    """Move the order that all convolutions and poolings of the input's codes have in common in front of its quantizer.
+    """Move reorderings of the input's codes in front of the input's quantizer, if all readers with windows share them.
 
-    Elementwise ops may stand between. Where the orders differ, the graph stays as it is.
+    Readers with windows are convolutions, pools, padding and upsampling; elementwise ops may stand between. If their
+    orders differ, the graph stays as it is.
     """
     for quantizer in quantizers(graph):
+        # A quantizer with a scale for each channel cannot see its channels reordered.
         if not _reads_codes(graph, quantizer) and not graph.constants[quantizer.inputs[1]].ndim:
             path = _common_path(graph, quantizer)
             if path:
@@ -48,6 +50,7 @@ def permute_input(graph: Graph) -> Graph:
 
 
 def _reads_codes(graph: Graph, quantizer: Node) -> bool:
+    """Return whether a quantizer depends on codes, so that it is not the input's."""
     waiting = [quantizer]
     while waiting:
         node = waiting.pop()
@@ -58,7 +61,7 @@ def _reads_codes(graph: Graph, quantizer: Node) -> bool:
 
 
 def _common_path(graph: Graph, quantizer: Node) -> list[Op]:
-    """Return the ops that reorder codes for all ops with windows; none if these differ, or the order stays."""
+    """Return the reorderings that all readers with windows share; empty if they differ or change nothing."""
     shape = quantizer.type.shape
     paths = [path for node in graph.nodes if (path := _path(graph, quantizer, node)) is not None]
     orders = [order_of(path, shape) for path in paths]
@@ -69,7 +72,7 @@ def _common_path(graph: Graph, quantizer: Node) -> list[Op]:
 
 
 def _path(graph: Graph, quantizer: Node, window: Node) -> list[Op] | None:
-    """Return the ops that reorder the codes of `quantizer` for an op with windows; None if that reads others."""
+    """Return the reorderings between `quantizer` and an op with windows; None if that op does not read its codes."""
     if not isinstance(window.op, _WINDOWS):
         return None
     path: list[Op] = []
@@ -96,7 +99,7 @@ def _permuted(graph: Graph, quantizer: Node, path: list[Op]) -> Graph:
 
 
 def _undone(op: Op, shape: tuple[int, ...]) -> Op:
-    """Return what takes the result of `op` back to a value of `shape`."""
+    """Return the op that undoes `op`, whose operand has this shape."""
     if isinstance(op, Permute):
         return Permute(tuple(int(axis) for axis in np.argsort(op.axes)))
     return Reshape(shape)

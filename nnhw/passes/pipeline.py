@@ -49,7 +49,7 @@ PIPELINE: dict[str, Pass] = {
     "merge_parallel": merge_parallel,
 }
 _PROVING = (join_rescaled, collapse_chains)
-"""Passes that say how they know what they replace."""
+"""Passes with a second argument, which receives the proofs of what they replace."""
 
 
 def lower(
@@ -58,15 +58,17 @@ def lower(
     observe: Observer | None = None,
     proofs: dict[str, str] | None = None,
 ) -> Graph:
-    """Run the passes, with `verify` before, between and after them. A pass changes the bodies of loops, too.
+    """Lower a captured graph: run the passes in order, with `verify` in front of and behind each.
+
+    Each pass is also run on the bodies of loops.
 
     Parameters
     ----------
-    stop_after: name of the last pass to run; all without it.
+    stop_after: name of the last pass to run; None: run all.
     observe: called with (name, graph) after each pass.
-    proofs: takes, by quantizer, how `collapse_chains` and `join_rescaled` know its steps.
+    proofs: receives, by quantizer name, the proof that `collapse_chains` or `join_rescaled` found all steps.
 
-    Raises: InputError for a pass that does not exist; what the passes raise.
+    Raises: InputError for a pass that does not exist; errors of the passes.
     """
     if stop_after is not None and stop_after not in PIPELINE:
         raise InputError(f"there is no pass '{stop_after}'; the passes are {', '.join(PIPELINE)}")
@@ -81,7 +83,7 @@ def lower(
 
 
 def _applied(apply: Pass, graph: Graph, proofs: dict[str, str] | None) -> Graph:
-    """Run a pass over a graph, then over the body of each loop in it: passes themselves know nothing of bodies."""
+    """Run a pass on a graph, then on the body of each loop in it; passes themselves do not look into bodies."""
     proving = next((one for one in _PROVING if one is apply), None)
     graph = verify(proving(graph, proofs) if proving else apply(graph))
     for loop, scan in graph.loops:

@@ -1,4 +1,4 @@
-"""What each element of a value is at least and at most, for every input: intervals through the integer ops."""
+"""Range analysis: an interval for each element of each integer value, which holds it for every input of the model."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from nnhw.ir.ops import (
 )
 
 Interval = tuple[np.ndarray, np.ndarray]
-"""Least and greatest value of each element, int64 [1, *shape]; what lies between them need not occur."""
+"""Lower and upper bound of each element, int64 [1, *shape] each."""
 
 
 def element_ranges(graph: Graph) -> dict[str, Interval]:
-    """Return the interval of each integer value, by name.
+    """Return the interval of each integer value that is no constant, by name.
 
-    A value that is computed from floats, and an input, has the range of its type. All others follow from what their
-    operands can be, element by element, so that borders, zero weights and saturated codes are seen.
+    Inputs and values computed from floats have the range of their type. All others follow from the intervals of their
+    operands, element by element, so that borders, zero weights and saturated codes are seen.
     """
     found: dict[str, Interval] = {}
     for node in graph.nodes:
@@ -60,7 +60,7 @@ def is_constant(interval: Interval) -> bool:
 
 
 def constant_values(graph: Graph, ranges: Mapping[str, Interval] | None = None) -> dict[str, np.ndarray]:
-    """Return the integer values [1, *shape], by node, that are the same for every input."""
+    """Return the integer values that are the same for every input of the model, int64 [1, *shape] by node name."""
     known = element_ranges(graph) if ranges is None else ranges
     return {name: interval[0] for name, interval in known.items() if is_constant(interval)}
 
@@ -70,7 +70,7 @@ def _data_names(graph: Graph, node: Node) -> list[str]:
 
 
 def _product(op: Op, data: list[Interval], constants: list[np.ndarray]) -> Interval:
-    """Products with weights: positive ones take an end as it is, negative ones the other end."""
+    """Rule of layers: for the least sum, positive weights multiply the low ends, and negative weights the high ends."""
     (low, high), (weight,) = data[0], constants
     rising, falling = np.maximum(weight, 0), np.minimum(weight, 0)
     least = op.evaluate(low, rising) + op.evaluate(high, falling)
@@ -84,28 +84,29 @@ def _weighted_sum(op: Op, data: list[Interval], _: list[np.ndarray]) -> Interval
 
 
 def _corners(op: Op, data: list[Interval], _: list[np.ndarray]) -> Interval:
-    """Products of two values: an end of one times an end of the other."""
+    """Rule of products of two values: the extremes are products of two ends."""
     corners = np.stack([op.evaluate(left, right) for left in data[0] for right in data[1]])
     return corners.min(axis=0), corners.max(axis=0)
 
 
 def _monotone(op: Op, data: list[Interval], constants: list[np.ndarray]) -> Interval:
-    """An op that never falls in any operand."""
+    """Rule of ops that never fall in any operand."""
     low, high = (op.evaluate(*(interval[end] for interval in data), *constants) for end in (0, 1))
     return low, high
 
 
 def _either_way(op: Op, data: list[Interval], constants: list[np.ndarray]) -> Interval:
-    """An op that rises in some channels and falls in others."""
+    """Rule of ops that rise in some channels and fall in others."""
     low, high = _monotone(op, data, constants)
     return np.minimum(low, high), np.maximum(low, high)
 
 
 def _step_table(op: Op, data: list[Interval], constants: list[np.ndarray]) -> Interval:
-    """Codes of a table: the least and the greatest between the steps that both ends reach."""
+    """Rule of tables: the least and the greatest code between the steps that both ends reach."""
     (low, high), (thresholds, codes) = data[0], constants
     first, last = _reached(thresholds, low), _reached(thresholds, high)
     spread = (-1,) + (1,) * (low.ndim - 2)
+    # A table may rise and fall, so the codes of both ends are not enough.
     least = most = codes[np.arange(len(codes)).reshape(spread), first]
     for step in range(codes.shape[1]):
         column = codes[:, step].reshape(spread)
@@ -116,7 +117,7 @@ def _step_table(op: Op, data: list[Interval], constants: list[np.ndarray]) -> In
 
 
 def _reached(thresholds: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return how many thresholds of its channel are at most each of the values [1, channels, ..]."""
+    """Return, for values [1, channels, ..], how many thresholds of its channel each value reaches."""
     columns = [np.searchsorted(row, values[0, channel], side="right") for channel, row in enumerate(thresholds)]
     return np.stack(columns)[None]
 

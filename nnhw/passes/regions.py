@@ -1,4 +1,4 @@
-"""Regions: all float ops between a quantizer and the integers that it comes from."""
+"""Regions: all float ops between a quantizer and the integers that it is computed from, as one function."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from nnhw.ir.ops import ArgMax, Dequantize, FixedSoftmax, Input, LogSoftmax, Qua
 
 from .edit import SHAPE_OPS, is_channel_list
 
-CHUNK = 2**17  # elements evaluated at a time: a few arrays of this size stay in the cache
+CHUNK = 2**17
+"""Elements that are evaluated at a time: a few arrays of this size stay in a processor's cache."""
 _LISTED = 8
 
 
@@ -25,9 +26,10 @@ class Region:
 
     Parameters
     ----------
-    quantizer: the last op.
-    sources: the integer values that it starts from, such as the sums of a linear operator.
-    nodes: from dequantize to quantize, in the graph's order; each reads those before and constants.
+    graph: the graph that it is part of.
+    quantizer: its last op.
+    sources: the integer values that it starts from, such as the sums of a linear layer.
+    nodes: its ops from dequantize to quantize, in the graph's order; they read one another and constants only.
     """
 
     graph: Graph
@@ -37,13 +39,13 @@ class Region:
 
     @property
     def source(self) -> Node:
-        """The source of a region that has one."""
+        """The only source of a region with one source."""
         (source,) = self.sources
         return source
 
     @property
     def codes(self) -> IntType:
-        """The type of its results."""
+        """The type of its results, the codes."""
         return self.quantizer.type.int_dtype
 
     @property
@@ -56,9 +58,9 @@ class Region:
 
     @cached_property
     def classes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Channels with equal constants are one class, evaluated once.
+        """The classes of channels: channels whose constants are all equal are one class, which is evaluated once.
 
-        Returns: a channel of each class, [classes], and the class of each channel, [channels].
+        Returns: the first channel of each class, int [classes], and the class of each channel, int [channels].
         """
         rows = [
             np.broadcast_to(self.per_channel(node, self.graph.constants[name]), self.channels)
@@ -66,12 +68,13 @@ class Region:
             for name in node.inputs
             if name in self.graph.constants
         ]
+        # Compared as bits, so that NaN equals NaN, and 0.0 and -0.0 are different.
         bits = np.array(rows, dtype=np.float64).view(np.int64)
         _, first, classes = np.unique(bits, axis=1, return_index=True, return_inverse=True)
         return first, classes.reshape(-1)
 
     def per_channel(self, node: Node, array: np.ndarray) -> np.ndarray:
-        """Return a constant of `node` as [channels], or [] where all channels share it.
+        """Return a constant of `node` with shape [channels], or [] if it is one number for all channels.
 
         Raises: LoweringError for one that differs from position to position.
         """
@@ -96,13 +99,17 @@ class Region:
         )
 
     def per_class(self, node: Node, array: np.ndarray) -> np.ndarray:
-        """Do as `per_channel`, for one channel of each class: [classes]."""
+        """Return a constant of `node` in each class: [classes]. Raises: see `per_channel`."""
         return np.broadcast_to(self.per_channel(node, array), self.channels)[self.classes[0]]
 
     def flat(self, outputs: Sequence[str]) -> Graph:
-        """Return the region as a graph of values [N, classes]: each row is one integer of each source.
+        """Return the region as a graph with inputs and outputs [classes], a batch row for each set of integers.
 
-        All evaluation of regions goes through it, by the ops' one meaning.
+        Regions are only evaluated by this graph, so that its ops' NumPy definitions are their one meaning.
+
+        Parameters
+        ----------
+        outputs: names of the nodes whose values it gives.
         """
         builder = GraphBuilder(f"{self.graph.name}.{self.quantizer.name}")
         size = len(self.classes[0])
@@ -127,11 +134,15 @@ class Region:
 
 
 class RegionEvaluator:
-    """The values of some nodes of a region.
+    """Evaluates nodes of a region for given integers of its sources.
+
+    Parameters
+    ----------
+    outputs: names of the nodes; by default the quantizer alone.
 
     Raises
     ------
-    LoweringError for NaN and infinity, wherever they occur.
+    LoweringError, when called, if any node of the region gives NaN or infinity.
     """
 
     def __init__(self, region: Region, outputs: Sequence[str] = ()) -> None:
@@ -140,7 +151,7 @@ class RegionEvaluator:
         self._classes = len(region.classes[0])
 
     def __call__(self, *values: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Evaluate integers of each source, [N] or [N, classes]. Returns: [N, classes] of each output."""
+        """Return the values of each output, [N, classes], for integers [N] or [N, classes] of each source."""
         rows = max(CHUNK // self._classes, 1)
         spread = [array if array.ndim == 2 else array[:, np.newaxis] for array in values]
         parts = [
@@ -164,9 +175,9 @@ class RegionEvaluator:
 
 
 def find_region(graph: Graph, quantizer: Node) -> Region | None:
-    """Return the region that ends in `quantizer`, or None if that reads the model's input.
+    """Return the region that ends in `quantizer`; None if it depends on the model's float input instead of integers.
 
-    Raises: LoweringError if it reads the model's float input and integers.
+    Raises: LoweringError if it depends on both.
     """
     found: dict[str, Node] = {}
     waiting = [quantizer]
@@ -188,7 +199,7 @@ def find_region(graph: Graph, quantizer: Node) -> Region | None:
 
 
 def check_elementwise(region: Region) -> None:
-    """Check that a region is a function of each position alone. Raises: LoweringError."""
+    """Raise LoweringError if an op of a region mixes or moves elements, so that it is no function of each position."""
     for node in region.nodes:
         if isinstance(node.op, (Softmax, LogSoftmax, FixedSoftmax, ArgMax)):
             raise LoweringError(

@@ -1,4 +1,7 @@
-"""Decisions that PyTorch may take otherwise than the hardware: rounding to float32, or to last bits, decides there."""
+"""Codes that PyTorch may compute differently from the hardware, which follows the graph in float64.
+
+That is where rounding to float32, or the last bits of a function, decide on a code.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +28,16 @@ _LISTED = 8
 
 @dataclass(frozen=True)
 class RoundingNote:
-    """One channel of a layer where integers lie within rounding noise of a decision.
+    """A channel of a layer in which some sums lie so close to a step that rounding decides on their code.
 
     Parameters
     ----------
-    layer: name of the node whose sums decide.
-    sums: the integers at which it gives another code: one of each source, in the order of `layers`.
+    layer: name of the node with the sums.
+    location: where the user's model has it.
+    channel: number of the channel.
+    sums: the integers for which PyTorch may give another code; for each a tuple, one integer per node in `layers`.
     layers: names of all nodes whose integers are joined, `layer` among them.
-    functions: names of those whose last bits decide, also in float64; none if float32 alone is concerned.
+    functions: names of the functions whose last bits decide, even in float64; empty if only float32 differs.
     """
 
     layer: str
@@ -60,12 +65,12 @@ class RoundingNote:
 
 
 def find_rounding_notes(graph: Graph) -> tuple[RoundingNote, ...]:
-    """List the channels of a captured graph in which float32 decides otherwise on either side of a step.
+    """List the channels of a captured graph in which float32 or last bits may lead PyTorch to another code.
 
-    Elsewhere both precisions agree, as far as a float32 chain is monotone, which its rounding is, too; the ends of the
-    range are looked at as well, for there a function may be at its limit. Where branches are joined, the steps of the
-    widest are looked at for each combination of the others' integers, or for an even spread of them where there are too
-    many. The same places are noted if the last bits of functions that PyTorch computes by itself decide there.
+    Only the sums on both sides of each step are evaluated, and the ends of the range, where a function may be at its
+    limit. Between them both precisions agree if the float32 chain is monotone, and rounding is monotone. Where branches
+    are joined, the steps of the widest one are evaluated for each combination of the others' integers, or for an even
+    selection of combinations if there are too many.
     """
     graph = hoist_shapes(sink_shapes(graph))
     regions = [region for quantizer in quantizers(graph) if (region := find_region(graph, quantizer))]
@@ -97,7 +102,14 @@ def _notes_of(region: Region) -> Iterator[RoundingNote]:
 def _listed_notes(
     region: Region, lead: int, values: Sequence[np.ndarray], differs: np.ndarray, functions: tuple[str, ...] = ()
 ) -> Iterator[RoundingNote]:
-    """Yield a note for each channel with values [N, classes] that differ."""
+    """Yield a note for each channel that has differing values.
+
+    Parameters
+    ----------
+    lead: index of the source whose layer is named.
+    values: integers of each source, int64 [N, classes].
+    differs: whether the codes may differ, bool [N, classes].
+    """
     source, names = region.sources[lead], tuple(source.name for source in region.sources)
     for channel, kind in enumerate(region.classes[1]):
         found = np.unique(np.stack([array[differs[:, kind], kind] for array in values], axis=1), axis=0)
@@ -107,7 +119,7 @@ def _listed_notes(
 
 
 def _combinations(region: Region, lead: int) -> list[np.ndarray]:
-    """Return integers of all sources but one, int64 [rows] each: all combinations, or as many as are affordable."""
+    """Return combinations of the integers of all sources but `lead`, int64 [rows] each: all, or an even selection."""
     ranges = [source.type.int_dtype for source in region.sources]
     size = ranges[lead].high - ranges[lead].low + 1
     others = [np.arange(kind.low, kind.high + 1) for index, kind in enumerate(ranges) if index != lead]
@@ -133,6 +145,7 @@ def _single_precision(region: Region, values: Sequence[np.ndarray]) -> np.ndarra
             results[node.name] = (
                 operands[0].astype(np.float32) * operands[1] if is_entry else node.op.evaluate(*operands)
             )
-        except IrError:  # NaN, which only float32 gives here: no code at all
+        except IrError:
+            # Float32 overflows to NaN here, and float64 does not. NaN has no code: give one that differs from all.
             return np.full(values[0].shape, np.iinfo(np.int64).min)
     return results[flat.outputs[0]]

@@ -1,4 +1,4 @@
-"""What an optimization has saved: nodes, weights, products and channels of the integer layers, counted in the graph."""
+"""What each optimizing pass saved: nodes, weights, products and channels of integer layers, counted in the graph."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from nnhw.ir import Graph, Node
 from nnhw.ir.ops import Conv2d, Linear
 
 OPTIMIZATIONS = ("fold_constants", "share_twins", "fold_fixed_channels", "drop_unread", "merge_parallel")
-"""Passes that make a graph smaller and need not; what the others change makes integers of floats."""
+"""Passes that are not needed for correctness and only make a graph smaller; the others turn floats into integers."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """What a graph takes.
+    """The size of a graph.
 
     Parameters
     ----------
-    nodes: values that are computed; constants and inputs are not.
-    weights: of linear layers and convolutions.
-    products: of one frame, those with weights that are 0 and those at borders included.
-    channels: outputs of linear layers and convolutions.
-    layers: names of these layers, as the model calls them.
+    nodes: number of nodes that compute something, which constants and inputs do not.
+    weights: number of weights of linear layers and convolutions, zeros included.
+    products: number of products in them per frame, those with a 0 included.
+    channels: number of their output channels.
+    layers: names of these layers in the model.
     """
 
     nodes: int
@@ -35,7 +35,7 @@ class Size:
 
     @classmethod
     def of(cls, graph: Graph) -> Size:
-        """Count a graph; a layer whose weights are 0 in some places counts as one that has them all."""
+        """Count the nodes, weights, products and channels of a graph."""
         layers = [node for node in graph.nodes if isinstance(node.op, Linear | Conv2d)]
         weights = [int(graph.constants[node.inputs[1]].size) for node in layers]
         places = [int(np.prod(node.type.shape[1:], dtype=np.int64)) for node in layers]
@@ -48,18 +48,18 @@ class Size:
         )
 
     def saved(self, after: Size) -> dict[str, object]:
-        """Return how much less there is in another graph, and which layers are gone."""
+        """Return by how much each number is smaller in `after`, and the names of the layers that it lacks."""
         gone = [name for name in self.layers if name not in after.layers]
         numbers = {name: getattr(self, name) - getattr(after, name) for name in _NUMBERS}
         return {**numbers, "layers": gone}
 
 
 def savings(sizes: Mapping[str, tuple[Size, Size]]) -> dict[str, dict[str, object]]:
-    """Return by optimization what it saved, in the order of the passes; those that left the graph as it was are not in.
+    """Return what each pass saved, by name and in the passes' order; passes that saved nothing are left out.
 
     Parameters
     ----------
-    sizes: in front of each pass and behind it.
+    sizes: the graph's size in front of each pass and behind it, by the pass's name.
     """
     return {name: before.saved(after) for name, (before, after) in sizes.items() if before != after}
 

@@ -1,4 +1,4 @@
-"""Pass: the padding of convolutions becomes an op of its own, so that its zeros are codes like others.
+"""Pass: the padding of convolutions becomes a separate op, so that its zeros count in the range of the input.
 
 conv2d(x, padding=(1, 1)) --> conv2d(pad(x, 0))
 """
@@ -14,9 +14,9 @@ from .edit import Edit, retyped
 
 
 def separate_padding(graph: Graph) -> Graph:
-    """Put a pad in front of each convolution that has padding.
+    """Put a pad op in front of each convolution that has padding; sums stay the same.
 
-    A padded bipolar value has the range -1..1; the sums stay the same.
+    A bipolar value, which is -1 or 1, becomes one of -1, 0 and 1 by the padding.
     """
     for conv in [node for node in graph.nodes if isinstance(node.op, Conv2d) and any(node.op.padding)]:
         assert isinstance(conv.op, Conv2d)

@@ -1,4 +1,7 @@
-"""How ops that move, pick or join elements change places with elementwise ops. Each rule says when it is exact."""
+"""Rules by which a shape op (one that moves, picks or joins elements) and an elementwise op exchange their order.
+
+Each rule gives the constants that the elementwise op needs in its new place, or None where the exchange is not exact.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,17 @@ Shape = tuple[int, ...]
 
 
 def falls(graph: Graph, node: Node) -> np.ndarray | None:
-    """Return where an op of one value falls, bool that broadcasts to it, or None if it is not monotone."""
+    """Return where an op with one operand falls, bool that broadcasts to the operand; None if it is not monotone."""
     position = next(index for index, name in enumerate(node.inputs) if name not in graph.constants)
     trend = node.op.trend(position, graph.operands(node))
     return None if trend is None else np.asarray(trend < 0)
 
 
 def never_falls(graph: Graph, node: Node) -> bool:
-    """Return whether max pooling may pass an op of one value: the greatest of some values stays the greatest."""
+    """Return whether an op with one operand never falls, so that the greatest of some values stays the greatest.
+
+    Then max pooling may change places with it.
+    """
     if len(graph.data_inputs(node)) > 1:
         return False
     falling = falls(graph, node)
@@ -31,7 +37,10 @@ def never_falls(graph: Graph, node: Node) -> bool:
 
 
 def order_of(ops: Sequence[Op], shape: Shape) -> np.ndarray:
-    """Return which element of a value of `shape`, in C order, stands at each place behind ops that keep every one."""
+    """Return the order that a chain of reordering ops gives to a value of `shape`.
+
+    Returns: int64 of the result's shape: for each place, the index (C order) of the element that comes to stand there.
+    """
     order = np.arange(math.prod(shape)).reshape(1, *shape)
     for op in ops:
         order = op.evaluate(order)
@@ -39,9 +48,9 @@ def order_of(ops: Sequence[Op], shape: Shape) -> np.ndarray:
 
 
 def constants_before(graph: Graph, shape: Node, node: Node) -> list[np.ndarray] | None:
-    """Return the constants of `node`, which reads `shape`, as they have to be in front of it; None if they cannot.
+    """Return the constants that `node`, which reads `shape`, needs if it moves in front of it; None if it cannot.
 
-    For concat: those of the first input; see `split_constants`.
+    A concat has several operands; see `split_constants`.
     """
     before, after = graph.data_inputs(shape)[0].type.shape, shape.type.shape
     found = []
@@ -59,22 +68,25 @@ def _constant_before(array: np.ndarray, shape: Node, node: Node, before: Shape, 
         return _shared(array, node, before[0])
     if not isinstance(shape.op, ORDER_OPS):
         rows: np.ndarray = array.reshape(-1)
-        if isinstance(shape.op, Slice) and shape.op.axis == 0:  # what is dropped may have any constant
+        if isinstance(shape.op, Slice) and shape.op.axis == 0:
+            # The slice drops the channels outside of its range, so they may get any constant: that of an end.
             rows = rows[np.clip(np.arange(before[0]) - shape.op.start, 0, len(rows) - 1)]
         return _spread(rows, node, before) if _per_channel(array, node, after) else None
     wide = _spread(array, node, after, listed=False) if is_channel_list(node.op) else array
     moved = np.empty(before)
+    # Each constant goes back to the place from which the reordering takes its element.
     moved.reshape(-1)[order_of([shape.op], before).reshape(-1)] = np.broadcast_to(wide, after).reshape(-1)
     rows = moved.reshape(before[0], -1)
     if np.array_equal(rows, np.broadcast_to(rows[:, :1], rows.shape), equal_nan=True):
         return _spread(rows[:, 0], node, before)
-    # No form in front of this one; but what stands farther in front may make channels of the axes.
+    # In this place the constant differs within channels; a permutation further in front may turn the axis along which
+    # it differs into the channels.
     positional = isinstance(shape.op, Permute) and not is_channel_list(node.op)
     return _without_repeats(moved) if positional else None
 
 
 def _without_repeats(array: np.ndarray) -> np.ndarray:
-    """Return an array that broadcasts to the one given, with size 1 along the axes along which nothing changes."""
+    """Return an array that broadcasts to `array`, with size 1 along each axis along which `array` is constant."""
     for axis in range(array.ndim):
         first = array.take([0], axis=axis)
         array = first if (array == first).all() else array
@@ -82,7 +94,10 @@ def _without_repeats(array: np.ndarray) -> np.ndarray:
 
 
 def split_constants(graph: Graph, shape: Node, node: Node) -> list[list[np.ndarray]] | None:
-    """Return the constants of `node`, which reads the concat `shape`, for each of its inputs, as far as there are."""
+    """Return the constants that `node`, which reads the concat `shape`, needs on each input of the concat.
+
+    None if it cannot move there.
+    """
     parts = graph.data_inputs(shape)
     assert isinstance(shape.op, Concat)
     found: list[list[np.ndarray]] = [[] for _ in parts]
@@ -102,7 +117,7 @@ def split_constants(graph: Graph, shape: Node, node: Node) -> list[list[np.ndarr
 
 
 def constants_behind(graph: Graph, shape: Node, node: Node) -> list[np.ndarray] | None:
-    """Return the constants of `node`, whose result `shape` reads, as they have to be behind it; None if they cannot."""
+    """Return the constants that `node`, which `shape` reads, needs if it moves behind `shape`; None if it cannot."""
     before, after = node.type.shape, shape.type.shape
     found = []
     for name in node.inputs:
@@ -119,7 +134,8 @@ def _constant_behind(array: np.ndarray, shape: Node, node: Node, before: Shape, 
         return _shared(array, node, after[0])
     wide = _spread(array, node, before, listed=False) if is_channel_list(node.op) else array
     full = np.broadcast_to(wide, before)[np.newaxis]
-    if isinstance(shape.op, MaxPool2d | Pad):  # the border must not mix with the constants
+    if isinstance(shape.op, MaxPool2d | Pad):
+        # A moved array of constants would have borders of its own, so each channel must have a single constant.
         return array if _per_channel(array, node, before) else None
     moved: np.ndarray = shape.op.evaluate(full)[0]
     rows = moved.reshape(len(moved), -1)
@@ -129,7 +145,7 @@ def _constant_behind(array: np.ndarray, shape: Node, node: Node, before: Shape, 
 
 
 def joined_constants(graph: Graph, nodes: Sequence[Node], axis: int) -> list[np.ndarray] | None:
-    """Return the constants of one op over the concat of the inputs of `nodes`, which have equal ops; None if none."""
+    """Return the constants of one op behind a concat that replaces equal ops `nodes` in front of it; None if none."""
     found = []
     rank, channels = len(nodes[0].type.shape), [node.type.shape[0] for node in nodes]
     for position, name in enumerate(nodes[0].inputs):
@@ -153,7 +169,13 @@ def joined_constants(graph: Graph, nodes: Sequence[Node], axis: int) -> list[np.
 def moved_inputs(
     edit: Edit, graph: Graph, node: Node, data: Sequence[str], constants: Sequence[np.ndarray]
 ) -> list[str]:
-    """Return the operands of a moved node: new data, and its constants in their new shapes."""
+    """Return the operand names of a moved node; constants with new contents are added to the edit.
+
+    Parameters
+    ----------
+    data: names of its new data operands, in order.
+    constants: its constants in their new shapes, in order.
+    """
     waiting, arrays = iter(data), iter(constants)
     names = []
     for name in node.inputs:
@@ -166,7 +188,7 @@ def moved_inputs(
 
 
 def _shared(array: np.ndarray, node: Node, channels: int) -> np.ndarray:
-    """Return one number for all channels as a constant of `node`: only batch_norm needs it once for each."""
+    """Return a single number as a constant of `node`: [channels] for batch_norm, which does not broadcast, else []."""
     return np.full(channels, array.item()) if isinstance(node.op, BatchNorm) else array.reshape(())
 
 
@@ -177,7 +199,12 @@ def _per_channel(array: np.ndarray, node: Node, shape: Shape) -> bool:
 
 
 def _spread(array: np.ndarray, node: Node, shape: Shape, listed: bool = True) -> np.ndarray:
-    """Return [channels] as a constant of `node` over values of `shape`."""
+    """Return an array [channels] in the shape that a constant of `node` has for values of `shape`.
+
+    Parameters
+    ----------
+    listed: False: as an array that broadcasts, even for ops whose constants are lists of channels.
+    """
     if is_channel_list(node.op) and listed:
         return array
     return array.reshape((-1,) + (1,) * (len(shape) - 1))

@@ -1,4 +1,4 @@
-"""Pass: what is computed twice is computed once.
+"""Pass: two nodes that compute the same value from the same operands become one.
 
 weighted_sum(threshold(linear(x, w)), threshold(linear(x, w))) --> t = threshold(linear(x, w)); weighted_sum(t, t)
 """
@@ -14,13 +14,14 @@ Key = tuple[Op, tuple[object, ...]]
 
 
 def share_twins(graph: Graph) -> Graph:
-    """Let whoever reads a value read the first node with the same op, the same operands and equal constants.
+    """Let the readers of each value read the first node with the same op, the same operands and equal constants.
 
-    A node that two outputs of the graph name as two values stays two nodes: outputs are the caller's contract.
+    Two equal nodes that are both outputs of the graph stay two nodes: the caller expects both names.
     """
     first: dict[Key, str] = {}
     for name in [node.name for node in graph.nodes]:
-        if name not in graph:  # it went with its reader
+        # Operands of a twin disappear together with it.
+        if name not in graph:
             continue
         node = graph.node(name)
         if isinstance(node.op, Input | Constant):
@@ -36,7 +37,7 @@ def _key(graph: Graph, node: Node) -> Key:
 
 
 def _content(graph: Graph, name: str) -> object:
-    """Return what two equal operands have in common: of constants the numbers, of values the name."""
+    """Return a key that equal operands share: of a constant its type and numbers, of another value its name."""
     if name not in graph.constants:
         return name
     array = graph.constants[name]

@@ -1,4 +1,4 @@
-"""Pass: the greater or the lesser of two values goes behind the quantizer that reads it, so that it is one of codes.
+"""Pass: a maximum or minimum of two values moves behind the quantizer that reads it, and compares codes there.
 
 quantize(relu(maximum(x, y))) --> maximum(quantize(relu(x)), quantize(relu(y)))
 quantize(neg(maximum(x, y)))  --> minimum(quantize(neg(x)), quantize(neg(y)))
@@ -15,10 +15,11 @@ from .shapes import falls
 
 
 def sink_extremes(graph: Graph) -> Graph:
-    """Move each maximum and minimum of several integers behind the elementwise ops that read it, and the quantizer.
+    """Move each maximum and minimum of functions of several integers behind the elementwise ops that read it.
 
-    Exact: an op that never falls gives the greater result for the greater operand, one that never rises the lesser.
-    One that falls in some channels alone stays where it is.
+    The last of these is the quantizer. Exact: an op that never falls gives the greater result for the greater operand;
+    one that never rises gives the lesser one, and turns a maximum into a minimum. In front of an op that falls in some
+    channels only, it stays.
     """
     while (moved := _next(graph)) is not None:
         graph = moved
@@ -36,7 +37,7 @@ def _next(graph: Graph) -> Graph | None:
 
 
 def _sunk(graph: Graph, node: Node) -> Graph | None:
-    """Return the graph with the extreme in front of `node` behind it; None if there is none, or it cannot be."""
+    """Return the graph with the maximum or minimum that `node` reads behind `node`; None if that is not possible."""
     operands = graph.data_inputs(node)
     if len(operands) != 1 or not _joins(graph, operands[0]):
         return None
@@ -57,10 +58,11 @@ def _sunk(graph: Graph, node: Node) -> Graph | None:
 
 
 def _joins(graph: Graph, node: Node) -> bool:
-    """Return whether a node is the extreme of functions of several integers."""
+    """Return whether a node is a float maximum or minimum of functions of several integers."""
     if type(node.op) not in _OTHER or len(graph.data_inputs(node)) < 2 or node.type.is_int:
         return False
     region = find_region(graph, node)
+    # With one source the region is a function of one integer, which `collapse_chains` takes as it is.
     return region is not None and len(region.sources) > 1
 
 

@@ -14,7 +14,7 @@ from .edit import Edit, sole_names
 def sink_integer_pooling(graph: Graph) -> Graph:
     """Move each max pooling of integers behind the thresholds that read it, where no channel falls.
 
-    A pooling that somebody else reads, too, stays.
+    A pooling that another node reads as well stays.
     """
     for threshold in [node for node in graph.nodes if isinstance(node.op, Threshold)]:
         pool = graph.node(threshold.inputs[0])

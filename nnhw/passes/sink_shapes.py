@@ -1,4 +1,4 @@
-"""Pass: ops that move, pick or join elements go behind the quantizer, so that chains see channels, and less bits move.
+"""Pass: shape ops move behind the quantizer, so that the ops before it see the layer's channels, and fewer bits move.
 
 quantize(mul(flatten(x), 0.5))     --> flatten(quantize(mul(x, 0.5)))
 quantize(relu(max_pool2d(x)))      --> max_pool2d(quantize(relu(x)))
@@ -25,9 +25,10 @@ from .shapes import constants_before, moved_inputs, never_falls, split_constants
 
 
 def sink_shapes(graph: Graph) -> Graph:
-    """Move each op of a region behind the elementwise op that reads it, as often as the rules of `shapes` allow.
+    """Move each shape op of a region behind the elementwise op that reads it, as far as the rules of `shapes` allow.
 
-    Reorderings of integers move, too, also where the host takes over; those that meet and undo each other go away.
+    Reorderings of integers move as well, even behind the last dequantize, where the host computes. Those that meet and
+    undo each other are removed.
     """
     before = None
     while graph is not before:
@@ -54,8 +55,9 @@ def _next(graph: Graph) -> Graph | None:
 
 
 def _sunk(graph: Graph, node: Node) -> Graph | None:
-    """Return the graph with the shape ops in front of `node` behind it; None if they cannot be."""
+    """Return the graph with the shape ops that `node` reads behind `node`; None if that is not exact."""
     shapes = graph.data_inputs(node)
+    # Borders, pools and joins of integers stay in front of a dequantize: behind it they would be the host's, in float.
     ops = (*ORDER_OPS, Slice) if isinstance(node.op, Dequantize) else SHAPE_OPS
     if not shapes or not all(isinstance(shape.op, ops) for shape in shapes):
         return None
@@ -108,7 +110,7 @@ def _joined(graph: Graph, node: Node) -> Graph | None:
 
 
 def _paired(graph: Graph, node: Node) -> Graph | None:
-    """Return the graph with one reordering behind an op of two integers in place of both of its inputs'."""
+    """Return the graph with one reordering behind an op of two integers, for the same one on both inputs; else None."""
     shapes = [graph.node(name) for name in node.inputs]
     if not node.type.is_int or len({shape.op for shape in shapes}) > 1 or not isinstance(shapes[0].op, ORDER_OPS):
         return None
@@ -122,7 +124,7 @@ def _paired(graph: Graph, node: Node) -> Graph | None:
 
 
 def _passed_pad(op: Pad, node: Node, shapes: Sequence[Node], constants: Sequence[np.ndarray]) -> Pad | None:
-    """Return the padding with the border's value behind `node`, if that is one value in all channels."""
+    """Return a padding whose border is `node` of the old border; None if that differs from channel to channel."""
     channels = shapes[0].type.shape[0]
     border = np.full((1, channels, *[1] * (len(shapes[0].type.shape) - 1)), op.value)
     waiting, arrays = iter([border] * len(shapes)), iter(constants)
@@ -137,4 +139,4 @@ _RULES: tuple[tuple[type[Op] | tuple[type[Op], ...], Callable[[Graph, Node], Gra
     (Concat, _joined),
     ((Product, Minimum, Maximum), _paired),
 )
-"""Ops behind which what moves elements may go, outside of regions."""
+"""Ops outside of regions behind which reorderings move, and the function that moves them."""

@@ -1,4 +1,4 @@
-"""A lowered graph in three parts: what the host does before, what the device does, what the host does after."""
+"""Cutting a lowered graph in three: head (host, in front of the device), body (device), tail (host, behind it)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _FUNCTIONS = (Threshold, StepTable)
 
 @dataclass(frozen=True)
 class Parts:
-    """Three graphs; one after the other they compute the whole.
+    """Three graphs that, one after the other, compute the whole model.
 
     Parameters
     ----------
-    head: float input --> codes.
-    body: codes --> integers; integers only, one input and one output.
-    tail: integers --> the model's output.
+    head: from the model's float input to codes.
+    body: from codes to integers, by integer ops only; one input and one output.
+    tail: from these integers to the model's outputs.
     """
 
     head: Graph
@@ -118,9 +118,9 @@ def _check_constant(model: str, body: Graph) -> None:
 
 
 def frozen_values(graph: Graph) -> dict[str, np.ndarray]:
-    """Return the values [1, *shape], by node, that no input changes: no step of a function lies in the range of sums.
+    """Return the values that no input changes, [1, *shape] by node name, as no step of a function lies in its range.
 
-    A layer whose weights are all 0 is none of them: its user has written zeros, and gets them.
+    The sums of a layer whose weights are all 0 do not count: the user has written zeros, and gets them.
     """
     found: dict[str, np.ndarray] = {}
     for node in graph.nodes:
@@ -138,7 +138,7 @@ def frozen_values(graph: Graph) -> dict[str, np.ndarray]:
 
 
 def _codes_at(graph: Graph, function: Node, end: str) -> np.ndarray:
-    """Return the codes of one image that consists of the least or the greatest integer of the range."""
+    """Return the codes of a function whose input is everywhere at one end of its range, "low" or "high"."""
     source = graph.node(function.inputs[0]).type
     image = np.full((1, *source.shape), getattr(source.int_dtype, end))
     return function.op.evaluate(image, *(graph.constants[name] for name in function.inputs[1:]))

@@ -1,4 +1,4 @@
-"""Step functions: the integer form of a region, and how it becomes an op."""
+"""Step functions, the integer form of regions, and the ops `threshold` and `step_table` made from them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .edit import Edit, bypassed
 
 @dataclass(frozen=True)
 class Steps:
-    """In each channel c, the code of x is codes[c, k] for the last k with starts[c, k] <= x.
+    """A step function in each channel c: the code of x is codes[c, k] for the last k with starts[c, k] <= x.
 
     Parameters
     ----------
-    starts: int64 [channels, segments], each row sorted, the first of each the least x. Rows with fewer segments than
-        others end in places that no x reaches, with the last code again.
-    codes: int64 of the same shape.
-    proof: how it is known that these are all steps, for the report.
+    starts: first x of each segment, int64 [channels, segments]; each row is sorted and begins with the least x of the
+        range. Shorter rows are filled up with starts beyond the range, and with their last code.
+    codes: code of each segment, int64 [channels, segments].
+    proof: how it is known that no step is missing, for the report.
     """
 
     starts: np.ndarray
@@ -42,21 +42,24 @@ class Steps:
 
     @property
     def directions(self) -> np.ndarray:
-        """1 for a channel that rises, -1 falls, 0 is constant, 2 does more than one of them."""
+        """Of each channel: 1 if it rises, -1 if it falls, 0 if it is constant, 2 if it rises and falls."""
         moves = np.diff(self.codes, axis=1)
         rises, falls = (moves > 0).any(axis=1), (moves < 0).any(axis=1)
         return np.where(rises & falls, 2, rises.astype(np.int64) - falls)
 
     def channel_rows(self, classes: np.ndarray) -> Steps:
-        """Return the steps of each channel, given its class."""
+        """Return the steps of all channels from those of classes, given the class of each channel, int [channels]."""
         return replace(self, starts=self.starts[classes], codes=self.codes[classes])
 
     def thresholds(self, codes: IntType, never: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the inputs of the op `threshold` [channels, steps] and [channels], where no channel turns.
+        """Return the operands of the op `threshold`: thresholds [channels, steps] and descending, bool [channels].
+
+        No channel may both rise and fall.
 
         Parameters
         ----------
-        never: a place beyond the range.
+        codes: the type of the codes; there is a step for each code above the least one.
+        never: a threshold beyond the range, for codes that are not reached.
         """
         count = 1 if codes.bipolar else codes.high - codes.low
         wanted = np.arange(1, count + 1)
@@ -75,14 +78,15 @@ class Steps:
 
 
 class StepFinder:
-    """Collects the steps of functions from their codes at ascending places, block by block."""
+    """Finds the steps of functions, one in each channel, from their codes at ascending integers, block by block."""
 
     def __init__(self) -> None:
         self._found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self._last: np.ndarray | None = None
 
     def add(self, places: np.ndarray, codes: np.ndarray) -> None:
-        """Take codes [N, channels] at places [N, channels], or [N] the same for all channels."""
+        """Take a block of codes, int64 [N, channels], at integers [N, channels], or [N] for all channels."""
+        # The last codes of the block before are the first ones to compare with.
         before = codes[:1] if self._last is None else self._last
         changes = np.diff(codes, axis=0, prepend=before) != 0
         if self._last is None:
@@ -94,11 +98,12 @@ class StepFinder:
         self._last = codes[-1:]
 
     def steps(self, never: int) -> Steps:
-        """Return all steps; `never` is a place beyond the range, for rows that end early."""
+        """Return all steps; rows with fewer steps are filled up with `never`, an integer beyond the range."""
         channels, places, codes = (np.concatenate(arrays) for arrays in zip(*self._found, strict=True))
         order = np.lexsort((places, channels))
         channels, places, codes = channels[order], places[order], codes[order]
         counts = np.bincount(channels)
+        # The number of each step within its channel.
         column = np.arange(len(channels)) - np.repeat(np.cumsum(counts) - counts, counts)
         shape = len(counts), int(counts.max())
         last = codes[np.cumsum(counts) - 1]
@@ -108,9 +113,13 @@ class StepFinder:
 
 
 def replaced(graph: Graph, quantizer: Node, sources: tuple[Node, ...], factors: tuple[int, ...], steps: Steps) -> Graph:
-    """Put thresholds, or a table of steps, in the place of a quantizer: of its source, or of a sum of its sources.
+    """Replace a quantizer by a threshold, or by a step table if a channel both rises and falls; return the new graph.
 
-    Codes that stay what they are need neither.
+    It reads the only source, or the weighted sum of several; if it changes no code, its readers read the source.
+
+    Parameters
+    ----------
+    factors: factor of each source in the sum; empty for a single source.
     """
     if not factors and sources[0].type == quantizer.type and steps.is_identity(quantizer.type.int_dtype):
         return bypassed(graph, quantizer.name, sources[0].name)

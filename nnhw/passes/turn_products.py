@@ -1,4 +1,4 @@
-"""Pass: products of two values read and give matrices as they lie, transposed where that moves nothing.
+"""Pass: products of two values take over the transpositions around them, so that no permutation moves elements.
 
 matrix_product(permute(x), y)                 --> matrix_product(x, y; transpose_left)
 matrix_product(permute(slice(permute(x))), y) --> matrix_product(reshape(slice(x)), y)
@@ -23,10 +23,10 @@ _FUNCTIONS = (Threshold, StepTable, Rescale)
 
 
 def turn_products(graph: Graph) -> Graph:
-    """Take permutations away from products of two values, as far as a product with transposed matrices needs none.
+    """Remove permutations around products of two values, where a product with transposed operands needs none.
 
-    Rows of heads that linear layers give lie as heads of rows: a transposed matrix is what lies there. Exact, since a
-    product is the same sum in any form.
+    A linear layer of attention gives its heads as channels, so the values that a product reads as rows are the columns
+    of what lies in memory. Exact, since a product of matrices is the same sum, transposed or not.
     """
     for name in [node.name for node in graph.nodes if isinstance(node.op, Broadcast)]:
         graph = _unordered(graph, graph.node(name))
@@ -40,7 +40,10 @@ def turn_products(graph: Graph) -> Graph:
 
 
 def _unordered(graph: Graph, node: Node) -> Graph:
-    """Let a constant follow the value itself: it is the same for each image, whatever the order of elements."""
+    """Let a broadcast read a value in front of its reorderings.
+
+    It gives a constant for each image of the value, so the order of elements does not matter.
+    """
     path = _path(graph, node.inputs[0], ORDER_OPS)
     if not path:
         return graph
@@ -50,7 +53,7 @@ def _unordered(graph: Graph, node: Node) -> Graph:
 
 
 def _path(graph: Graph, name: str, kinds: tuple[type[Op], ...]) -> list[Node]:
-    """Return the ops of some kinds up to a value, first to last."""
+    """Return the chain of ops of the given kinds that ends in a value, first to last."""
     path: list[Node] = []
     node = graph.node(name)
     while isinstance(node.op, kinds):
@@ -60,7 +63,7 @@ def _path(graph: Graph, name: str, kinds: tuple[type[Op], ...]) -> list[Node]:
 
 
 def _turned_operand(graph: Graph, product: Node, position: int) -> Graph:
-    """Read a part of a value in its own order, if one of both ways to hold a matrix is that."""
+    """Let an operand of a product be a contiguous part of the value behind its reorderings, transposed if need be."""
     path = _path(graph, product.inputs[position], (*ORDER_OPS, Slice))
     if not path:
         return graph
@@ -68,6 +71,8 @@ def _turned_operand(graph: Graph, product: Node, position: int) -> Graph:
     places = order_of([node.op for node in path], source.type.shape)
     for turned in (False, True):
         held = places.swapaxes(-1, -2) if turned else places
+        # The elements of the operand follow one another in the source: a slice and a reshape give it without moving
+        # anything.
         if (np.diff(held.reshape(-1)) == 1).all():
             return _with_operand(graph, product, position, source, path, held, turned)
     return graph
@@ -76,8 +81,16 @@ def _turned_operand(graph: Graph, product: Node, position: int) -> Graph:
 def _with_operand(
     graph: Graph, product: Node, position: int, source: Node, path: list[Node], held: np.ndarray, turned: bool
 ) -> Graph:
-    """Return the graph whose product reads places of a source that follow one another."""
+    """Return the graph whose product reads consecutive elements of a source.
+
+    Parameters
+    ----------
+    position: of the operand. source: the value. path: the ops between source and product.
+    held: the elements to read, consecutive indices in the shape that the product reads.
+    turned: whether the product has to transpose that operand.
+    """
     first, row = int(held.flat[0]), math.prod(source.type.shape[1:])
+    # Slices cut along the first axis only, so the part has to consist of whole rows of the source.
     if first % row or held.size % row:
         return graph
     old = product.op
@@ -99,7 +112,7 @@ def _with_operand(
 
 
 def _turned_result(graph: Graph, function: Node) -> Graph:
-    """Give the transposed product where all that reads its codes wants these in the order of that."""
+    """Compute the transposed product, if all readers of its codes want them transposed."""
     product, users = graph.node(function.inputs[0]), graph.users()
     if not isinstance(product.op, MatrixProduct) or users[product.name] != (function,):
         return graph
@@ -117,7 +130,7 @@ def _turned_result(graph: Graph, function: Node) -> Graph:
 
 
 def _ends(graph: Graph, node: Node) -> list[list[Node]]:
-    """Return the paths of reorderings behind a value, each to its end; none if something else reads the value."""
+    """Return the chains of reorderings behind a value, each as far as it goes; empty if another op reads the value."""
     users = graph.users()
     found: list[list[Node]] = []
     waiting: list[list[Node]] = [[user] for user in users[node.name]]
@@ -138,6 +151,7 @@ def _transposed(graph: Graph, product: Node, function: Node, rows: list[np.ndarr
     assert isinstance(old, MatrixProduct)
     names = function.inputs[1:]
     edit = Edit(graph, sole_names(graph, [product, *map(graph.node, names)], function))
+    # The transposed product swaps its operands: (A B)^T = B^T A^T.
     op = MatrixProduct(not old.transpose_right, not old.transpose_left)
     sums = edit.add(product, op, product.inputs[::-1])
     constants = [
@@ -146,5 +160,6 @@ def _transposed(graph: Graph, product: Node, function: Node, rows: list[np.ndarr
     ]
     codes = edit.add(function, function.op, [sums, *constants])
     rank = len(function.type.shape)
+    # Readers still see the old order; this permutation and theirs undo each other and go away.
     edit.add(function, Permute((*range(rank - 2), rank - 1, rank - 2)), [codes], f"{function.name}.rows")
     return cancel_permutes(edit.apply(function.name))

@@ -1,4 +1,4 @@
-"""Regions in which an accumulator and a code meet: too many pairs to look at, so bisected once for each code.
+"""Regions in which an accumulator and a code are added: too many pairs to evaluate, so bisected once for each code.
 
 quantize(add(dequantize(sums), dequantize(code)))  --> threshold(weighted_sum(sums, code; k1, k2))
 
@@ -28,14 +28,17 @@ from .regions import Region, RegionEvaluator
 from .steps import Steps
 
 MOST_CODES = 2**10
+"""Most integers of the source that counts as a code."""
 MOST_STEPS = 2**24
+"""Most codes times classes times steps that are bisected."""
 MOST_BITS = 40
+"""Most bits of the weighted sum."""
 _ANY = 2**40
-"""No bound: farther away than any accumulator."""
+"""Stands for no bound: farther away than any accumulator."""
 
 
 def find_wide_steps(region: Region) -> tuple[tuple[int, ...], Steps] | None:
-    """Return the factor of each source, and the steps of the sum; None unless there are an accumulator and a code.
+    """Return the factor of each source and the steps of the weighted sum; None unless one of two sources is a code.
 
     Raises: LoweringError if the code is no step function of any weighted sum.
     """
@@ -53,6 +56,7 @@ def find_wide_steps(region: Region) -> tuple[tuple[int, ...], Steps] | None:
     total = IntType(sum(end[0] for end in ends), sum(end[1] for end in ends))
     if total.bits > MOST_BITS:
         raise LoweringError(_unaligned(region, lead))
+    # The greatest threshold that all codes allow is the least right side of the module's inequality.
     reached = ratio.denominator * _upper(rows, ranges[lead]) + ratio.numerator * code[:, np.newaxis, np.newaxis]
     starts = np.where((rows > ranges[lead].high).all(axis=0), total.high + 1, reached.min(axis=0))
     steps = _steps(region, starts.clip(total.low, total.high + 1), falls, total.low)
@@ -60,19 +64,20 @@ def find_wide_steps(region: Region) -> tuple[tuple[int, ...], Steps] | None:
 
 
 def fixed_at(region: Region, lead: int, *others: np.ndarray) -> Region:
-    """Return a region as one of a single source, with a channel for each row of integers of its other sources.
+    """Return a region with all sources but one fixed: a region of one source, with a channel for each set of integers.
 
     Parameters
     ----------
     lead: position of the source that stays.
-    others: int64 [rows] of each other source, in their order.
+    others: the integers of each other source, int64 [rows], in the order of the sources.
 
-    Returns: a region whose channel row * classes + c has these integers, and the constants of class c.
+    Returns: a region whose channel row * classes + c has the integers of that row and the constants of class c.
     """
     classes, rows = len(region.classes[0]), len(others[0])
     builder = GraphBuilder(f"{region.graph.name}.{region.quantizer.name}.fixed")
     source = region.sources[lead]
     kind = source.type.int_dtype
+    # Nodes that depend on the source that stays are kept. The others become constants, evaluated once for each row.
     alive = {source.name}
     for node in region.nodes:
         if any(name in alive for name in node.inputs):
@@ -108,14 +113,14 @@ class _CodeMargins(Margins):
         self._lead, self._code = lead, code[rows]
 
     def codes(self, *values: np.ndarray, library: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """Take places [N, classes of the fixed region] of the accumulator alone."""
+        """Return margins for integers of the accumulator alone, [N, classes of the fixed region]; see `Margins`."""
         (places,) = values
         code = np.broadcast_to(self._code, places.shape)
         return super().codes(*((places, code) if self._lead == 0 else (code, places)), library=library)
 
 
 def _thresholds(region: Region, lead: int, code: np.ndarray) -> tuple[np.ndarray, np.ndarray, str]:
-    """Return the thresholds of the accumulator for each code, which classes fall, and how that is known.
+    """Return the thresholds of the accumulator for each code, which classes fall, and the proof.
 
     Returns
     -------
@@ -130,7 +135,7 @@ def _thresholds(region: Region, lead: int, code: np.ndarray) -> tuple[np.ndarray
     if (directions == 2).any() or (falls & rises).any():
         raise LoweringError(_turning(region, lead))
     rows = steps.thresholds(region.codes, kind.high + 1)[0].reshape(*shape, -1)
-    # What is constant for one code takes the direction that its class has for others.
+    # A class that falls for some codes may be constant for this one: write its thresholds as those of a falling class.
     passed = (rows == kind.low).sum(axis=2, keepdims=True)
     levels = rows.shape[2]
     falling = np.where(np.arange(levels) < levels - passed, kind.low, kind.high + 1)
@@ -138,15 +143,15 @@ def _thresholds(region: Region, lead: int, code: np.ndarray) -> tuple[np.ndarray
 
 
 def _check_ends(region: Region) -> None:
-    """Evaluate where all sources are at an end: NaN and infinity of a parameter are named with their channels."""
+    """Evaluate at the ends of all sources, so that NaN and infinity are reported with their channels."""
     ends = [(source.type.int_dtype.low, source.type.int_dtype.high) for source in region.sources]
     RegionEvaluator(region)(*(axis.reshape(-1) for axis in np.meshgrid(*map(np.array, ends))))
 
 
 def _ratio(region: Region, rows: np.ndarray, kind: IntType, lead: int) -> Fraction:
-    """Return the simplest factor of the code for a factor 1 of the accumulator.
+    """Return the fraction k2 / k1 with the least denominator that serves; k2 is the factor of the code.
 
-    Each try that fails shows two codes that bound the ratio away from it, so that no try comes twice.
+    Each fraction that fails shows two codes that bound the ratio away from it, so that none is tried twice.
 
     Raises: LoweringError if there is none.
     """
@@ -159,6 +164,7 @@ def _ratio(region: Region, rows: np.ndarray, kind: IntType, lead: int) -> Fracti
         torn = np.nonzero(left.max(axis=0) >= right.min(axis=0))
         if not len(torn[0]):
             return ratio
+        # The two codes whose inequalities exclude each other; subtracted, they bound k2 / k1.
         first, last = left.argmax(axis=0)[torn], right.argmin(axis=0)[torn]
         differences = lower[first, *torn] - upper[last, *torn]
         for difference, distance in {*zip(differences.tolist(), (last - first).tolist(), strict=True)}:
@@ -168,7 +174,8 @@ def _ratio(region: Region, rows: np.ndarray, kind: IntType, lead: int) -> Fracti
 
 
 def simplest_between(low: Fraction, high: Fraction) -> Fraction:
-    """Return the fraction of the least denominator strictly between two others, but not 0."""
+    """Return the fraction with the least denominator strictly between two others, but not 0."""
+    # The continued fractions of both ends agree up to some term; there the simplest fraction between them ends.
     if high <= 0:
         return -simplest_between(-high, -low)
     low = max(low, Fraction(0))
@@ -185,7 +192,7 @@ def _upper(rows: np.ndarray, kind: IntType) -> np.ndarray:
 
 
 def _steps(region: Region, starts: np.ndarray, falls: np.ndarray, low: int) -> Steps:
-    """Return the steps of each channel, from the thresholds of each class."""
+    """Return the steps of all channels from the thresholds of each class, int64 [classes, steps]."""
     index = np.arange(starts.shape[1] + 1)
     rising = 2 * index - 1 if region.codes.bipolar else region.codes.low + index
     codes = np.where(falls[:, np.newaxis], rising[::-1], rising)

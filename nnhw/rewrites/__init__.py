@@ -1,4 +1,4 @@
-"""Rewrites of graphs by the user: a pattern of operators, what takes its place, and the proof that nothing changes."""
+"""Rewrites of graphs by the user: a pattern of operators, its replacement, and a comparison of both on numbers."""
 
 from .apply import MatchedPlace, Rewritten, apply_rewrites
 from .pattern import Match, MatchedValue

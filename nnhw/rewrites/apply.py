@@ -1,4 +1,4 @@
-"""Applying rewrites, with the comparison that says whether they change anything."""
+"""Applying rewrites to a graph, and comparing the results before and after on numbers."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from .pattern import Match
 from .rewrite import Rewrite
 
 MOST_PLACES = 10_000
-"""Places of one rewrite in a graph: one that finds more than this never ends."""
+"""Most places at which one rewrite is applied: one that finds more is taken for endless."""
 MOST_CORNERS = 6
-"""Inputs of a match of which all combinations of least and greatest values are tried."""
+"""Number of a match's inputs up to which all combinations of least and greatest values are tried."""
 RANDOM_ROWS = 64
-"""Random rows that a match is tried on, where its inputs are integers."""
+"""Random rows on which a match with integer inputs is tried."""
 SAMPLE_ROWS = 32
-"""Samples whose inner values a match is tried on."""
+"""Samples whose values at the match's inputs it is tried on."""
 
 
 @dataclass(frozen=True)
 class MatchedPlace:
-    """Where a rewrite was applied.
+    """A place where a rewrite was applied.
 
     Parameters
     ----------
-    layer: operator, module and line, as messages have it.
-    differing: rows of its own inputs, ends of their ranges among them, in which the value changes.
-    rows: how many were tried.
+    layer: its operator, module and line, as messages show them.
+    differing: rows in which the replaced value changes, of those on which the place was tried by itself.
+    rows: number of these rows: values of samples, ends of ranges, and random ones.
     """
 
     layer: str
@@ -51,11 +51,11 @@ class Rewritten:
     Parameters
     ----------
     name: of the rewrite.
-    approximates: it may change results.
-    places: where it was applied.
-    samples: rows that the whole graph was compared on, before and after.
-    differing: those whose result changed.
-    greatest: greatest change of a result.
+    approximates: whether it may change results.
+    places: those where it was applied.
+    samples: number of rows on which the whole graph was compared, before and after.
+    differing: number of these rows whose result changed.
+    greatest: the greatest absolute change of an element of the result.
     """
 
     name: str
@@ -66,21 +66,21 @@ class Rewritten:
     greatest: float
 
     def facts(self) -> dict[str, Any]:
-        """Return the entry of the report."""
+        """Return the rewrite's entry of the report, as plain data."""
         return asdict(self) | {"places": [asdict(place) for place in self.places]}
 
 
 def apply_rewrites(
     graph: Graph, rewrites: Sequence[Rewrite], samples: np.ndarray
 ) -> tuple[Graph, tuple[Rewritten, ...]]:
-    """Apply rewrites one after the other, each at every place of its pattern once, and compare.
+    """Apply rewrites one after the other, each at every place of its pattern once, and compare results.
 
     A rewrite is tried twice: the whole graph on samples and at the ends of its input's range; and each place by itself,
     on the values that reach it, and where those are integers also at the ends of their ranges and on random ones.
 
     Parameters
     ----------
-    graph: float-level.
+    graph: of the float level, with one input.
     samples: [N, *shape] of its input.
 
     Returns
@@ -89,7 +89,7 @@ def apply_rewrites(
 
     Raises
     ------
-    InputError: no list of rewrites; a pattern that is nowhere in the graph; a replacement that fails.
+    InputError: `rewrites` holds something else; a pattern is nowhere in the graph; a replacement fails.
     ExactnessError: a result changes, and the rewrite does not say that it approximates.
     """
     for rewrite in rewrites:
@@ -113,7 +113,7 @@ _REMEDY = "mend it, or let it say `approximates=True` if that is meant"
 
 
 def _applied(graph: Graph, rewrite: Rewrite, samples: np.ndarray) -> tuple[Graph, tuple[MatchedPlace, ...]]:
-    """Return the graph with every place replaced, and the places."""
+    """Return the graph with a rewrite applied at all of its places, and the places."""
     made: frozenset[str] = frozenset()
     places: list[MatchedPlace] = []
     while (match := rewrite.matches(graph, made)) is not None:
@@ -125,6 +125,7 @@ def _applied(graph: Graph, rewrite: Rewrite, samples: np.ndarray) -> tuple[Graph
         except NnhwError as error:
             raise InputError(f"{rewrite} at {graph.node(match.root.name)} does not fit there: {error}") from error
         places.append(_tried(graph, after, rewrite, match, samples[:SAMPLE_ROWS]))
+        # What the rewrite has made is no further place of it, or one that finds its own result would not end.
         made, graph = made | new | {match.root.name}, after
     if not places and not rewrite.optional:
         found = ", ".join(dict.fromkeys(node.op.name for node in graph.nodes if node.inputs))
@@ -136,7 +137,10 @@ def _applied(graph: Graph, rewrite: Rewrite, samples: np.ndarray) -> tuple[Graph
 
 
 def _tried(before: Graph, after: Graph, rewrite: Rewrite, match: Match, samples: np.ndarray) -> MatchedPlace:
-    """Compare a place with what replaces it, on values of the inputs of both."""
+    """Compare a place before and after its replacement, by itself, on values of its inputs.
+
+    Raises: ExactnessError if the value changes, and the rewrite does not say that it approximates.
+    """
     root = before.node(match.root.name)
     result = _heir(before, after, match)
     leaves = [before.node(name) for name in _leaves(before, match) if name not in before.constants and name in after]
@@ -153,7 +157,7 @@ def _tried(before: Graph, after: Graph, rewrite: Rewrite, match: Match, samples:
 
 
 def _heir(before: Graph, after: Graph, match: Match) -> str:
-    """Return the value that stands where the match's result stood."""
+    """Return the name of the value in `after` that stands where the match's result stood in `before`."""
     root = match.root.name
     for old, new in zip(before.outputs, after.outputs, strict=True):
         if old == root:
@@ -165,25 +169,28 @@ def _heir(before: Graph, after: Graph, match: Match) -> str:
 
 
 def _leaves(graph: Graph, match: Match) -> list[str]:
-    """Return the values that a match reads, each once."""
+    """Return the names of the values that a match reads from outside, each once."""
     read = (name for inner in sorted(match.covered) for name in graph.node(inner).inputs)
     return [name for name in dict.fromkeys(read) if name not in match.covered]
 
 
 def _cut(graph: Graph, leaves: Sequence[Node], result: str) -> Graph:
-    """Return the part of a graph from some values, as inputs, to one other."""
+    """Return the part of a graph that computes the value `result` from the values `leaves`, which become its inputs."""
     inputs = {node.name: Node(node.name, Input(), (), node.type) for node in leaves}
     if result in inputs:  # the value itself comes out
         return Graph(graph.name, tuple(inputs.values()), (result,), {})
     nodes = tuple(inputs.get(node.name, node) for node in graph.nodes if not isinstance(node.op, Input))
     given = tuple(node for name, node in inputs.items() if isinstance(graph.node(name).op, Input))
     cut = Graph(graph.name, given + nodes, (result,), graph.constants).pruned()
+    # Leaves that the result does not depend on were pruned as well; they stay inputs, as rows are given for all.
     missing = tuple(node for name, node in inputs.items() if name not in cut)
     return Graph(graph.name, missing + cut.nodes, cut.outputs, cut.constants)
 
 
 def _rows_for(graph: Graph, leaves: Sequence[Node], samples: np.ndarray) -> dict[str, np.ndarray]:
-    """Return values of the leaves: those of samples, and where all are integers, ends of ranges and random ones."""
+    """Return rows of values for the leaves, by name: those that samples give, and if all leaves are integers, also
+    the ends of their ranges in combinations, and random ones.
+    """
     seen: dict[str, np.ndarray] = {}
     run(graph, samples, seen.__setitem__)
     rows = {node.name: [seen[node.name]] for node in leaves}
@@ -191,6 +198,7 @@ def _rows_for(graph: Graph, leaves: Sequence[Node], samples: np.ndarray) -> dict
         generator = np.random.default_rng(1)
         corners = itertools.product((False, True), repeat=min(len(leaves), MOST_CORNERS))
         for corner in corners:
+            # With more leaves than MOST_CORNERS, some are at the same end always.
             for node, high in zip(leaves, itertools.cycle(corner), strict=False):
                 kind = node.type.int_dtype
                 rows[node.name].append(np.full((1, *node.type.shape), kind.high if high else kind.low))
@@ -205,7 +213,7 @@ def _random(kind: IntType, shape: tuple[int, ...], generator: np.random.Generato
 
 
 def _range_ends(graph: Graph, samples: np.ndarray) -> np.ndarray:
-    """Return rows at the ends of the range of a graph's input: of its integers, or of all samples."""
+    """Return two rows filled with the least and the greatest input: of the input's type, or of the samples."""
     node = graph.inputs[0]
     if isinstance(node.type.dtype, IntType):
         low, high = float(node.type.dtype.low), float(node.type.dtype.high)
@@ -215,7 +223,7 @@ def _range_ends(graph: Graph, samples: np.ndarray) -> np.ndarray:
 
 
 def _compared(before: np.ndarray, after: np.ndarray) -> tuple[int, float, str]:
-    """Return rows that differ, the greatest difference, and the first one in words."""
+    """Return the number of rows that differ, the greatest absolute difference, and the first one in words."""
     rows = (before != after).reshape(len(before), -1).any(axis=1)
     if not rows.any():
         return 0, 0.0, ""

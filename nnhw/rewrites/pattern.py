@@ -1,4 +1,4 @@
-"""Patterns: operators written as calls in a Python function, and where they stand in a graph."""
+"""Patterns: operators written as calls in a Python function, and the search for them in a graph."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LABEL = "label"
 
 @dataclass(frozen=True, eq=False)
 class Wildcard:
-    """A parameter of a pattern: any value."""
+    """A parameter of a pattern: it matches any value, the same one wherever it stands."""
 
     name: str
 
@@ -34,9 +34,9 @@ class OpPattern:
     Parameters
     ----------
     op: its name.
-    inputs: patterns.
-    attributes: those that have to have a value; others may have any.
-    label: by which the value is known in the match, or None.
+    inputs: the patterns of its inputs.
+    attributes: values of those that matter; the others may have any value.
+    label: the name of the value in the match; None for no name.
     """
 
     op: str
@@ -46,7 +46,7 @@ class OpPattern:
 
 
 class PatternOperators:
-    """The first argument of a pattern: `ir.add(x, y)` is an addition, whatever its attributes."""
+    """The first argument of a pattern: `ir.add(x, y)` matches an addition with any attributes."""
 
     def __getattr__(self, name: str) -> Callable[..., OpPattern]:
         row = operator(name)
@@ -68,7 +68,7 @@ class PatternOperators:
 
 @dataclass(frozen=True)
 class MatchedValue:
-    """A value of the graph that stands where the pattern says."""
+    """A value of the graph, as the user's functions of a rewrite see it."""
 
     name: str
     graph: Graph
@@ -80,29 +80,29 @@ class MatchedValue:
 
     @property
     def type(self) -> TensorType:
-        """Its shape, and the range of its integers, or float64."""
+        """Its shape and dtype: the range of its integers, or float64."""
         return self.graph.node(self.name).type
 
     @property
     def location(self) -> Location:
-        """Where the user's model says it."""
+        """The module and the line of the user's model that it is from."""
         return self.graph.node(self.name).location
 
     @property
     def constant(self) -> np.ndarray | None:
-        """Its array if it is a constant, else None."""
+        """Its array if it is a constant; None otherwise."""
         return self.graph.constants.get(self.name)
 
 
 class Match(Mapping[str, MatchedValue]):
-    """What a pattern found: `match.x`, or `match["x"]`, is the value of its parameter or label `x`.
+    """A place where a pattern stands: `match.x`, or `match["x"]`, is the value of its parameter or label `x`.
 
     Parameters
     ----------
-    graph: in which it stands.
-    root: name of the value that the pattern's result is.
-    names: of the values, by parameter and label.
-    inner: names of the values that the pattern's operators compute; afterwards `covered`.
+    graph: the graph that was searched.
+    root: name of the value that the pattern's result stands for.
+    names: names of values, by parameter and label.
+    inner: names of the values that the pattern's operators compute; the member `covered`.
     """
 
     def __init__(self, graph: Graph, root: str, names: Mapping[str, str], inner: frozenset[str]) -> None:
@@ -117,6 +117,7 @@ class Match(Mapping[str, MatchedValue]):
         return MatchedValue(self._names[name], self.graph)
 
     def __getattr__(self, name: str) -> MatchedValue:
+        # Names with '_' are Python's own: before `_names` is set, as in copies, asking for it would come here again.
         if name.startswith("_") or name not in self._names:
             raise AttributeError(f"the pattern has no parameter or label '{name}'; it has {', '.join(self._names)}")
         return self[name]
@@ -132,7 +133,7 @@ _OF_A_MATCH = ("graph", "root", "covered")
 
 
 def operator(name: str) -> type[Op]:
-    """Return the operator of a name. Raises: InputError if there is none."""
+    """Return the IR's operator with a name. Raises: InputError if there is none."""
     if name not in OPS:
         near = difflib.get_close_matches(name, OPS, n=1)
         meant = f"; did you mean '{near[0]}'?" if near else "."
@@ -141,7 +142,7 @@ def operator(name: str) -> type[Op]:
 
 
 def check_attributes(row: type[Op], attributes: Mapping[str, Any]) -> None:
-    """Raise InputError for attributes that an operator does not have."""
+    """Check the names of attributes. Raises: InputError for one that the operator does not have."""
     known = [field.name for field in fields(row)]
     wrong = next((name for name in attributes if name not in known), None)
     if wrong is not None:
@@ -149,11 +150,12 @@ def check_attributes(row: type[Op], attributes: Mapping[str, Any]) -> None:
 
 
 def read_pattern(function: Callable[..., Any]) -> OpPattern:
-    """Return the pattern of a function of `ir` and of one parameter for each value that may be anything.
+    """Return the pattern that a function returns, called with `ir` and a wildcard for each further parameter.
 
     Raises
     ------
-    InputError: it returns no operator, uses one of its parameters nowhere, or an operator that does not exist.
+    InputError: the function returns no operator, does not use a parameter, names a value like a member of matches, or
+        uses an operator that does not exist.
     """
     _, *parameters = inspect.signature(function).parameters
     result = function(PatternOperators(), *map(Wildcard, parameters))
@@ -208,6 +210,7 @@ def _matches(
             return
         names = {**names, pattern.label: name}
     orders = [node.inputs]
+    # Equal inputs have one order: the other would be the same match again.
     if pattern.op in COMMUTATIVE and node.inputs != node.inputs[::-1]:
         orders.append(node.inputs[::-1])
     for order in orders:

@@ -1,4 +1,4 @@
-"""A rewrite: a pattern, what takes its place, and where it applies."""
+"""A rewrite: a pattern, its replacement, and the condition under which it applies."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from .pattern import Match, MatchedValue, OpPattern, check_attributes, find, ope
 
 
 class Rewrite:
-    """A change of graphs: where a pattern stands, something else takes its place.
+    """A change of graphs: every place of a pattern gets a replacement.
 
     Parameters
     ----------
-    before: function of `ir` and one parameter for each value that may be anything; returns the pattern. `ir.NAME(..)`
+    before: function of `ir` and a parameter for each value that may be anything; returns the pattern. `ir.NAME(..)`
         is the operator NAME of the IR, with attributes as keywords where they matter: `ir.add(ir.linear(x, w), c)`.
     after: function of `ir` and the match; returns the value that takes the place. `ir.NAME(..)` adds an operator, with
         all of its attributes, `ir.constant(array)` a constant; `match.x` is the value of the parameter `x`.
-    where: of the match: whether the rewrite applies; everywhere without it.
-    approximates: results may change. Otherwise a rewrite that changes one is refused.
-    optional: the pattern may be nowhere in a model. Otherwise that is an error.
-    name: for messages; the name of `before` without it.
+    where: function of the match; returns whether the rewrite applies there. By default it applies everywhere.
+    approximates: results may change; otherwise a rewrite that changes a result is refused.
+    optional: the pattern may be nowhere in a model; otherwise that is an error.
+    name: for messages; by default the name of `before`.
 
     Raises
     ------
-    InputError: a pattern that is none.
+    InputError: `before` returns no pattern; see `read_pattern`.
     """
 
     def __init__(
@@ -63,18 +63,19 @@ class Rewrite:
 
         Parameters
         ----------
-        passed: values that are no place of it: those that it made itself.
+        passed: names of values that are skipped, such as those that the rewrite has made itself.
         """
         for node in graph.nodes:
             if node.name in passed:
                 continue
             for match in find(graph, self.pattern, node.name):
+                # A match that holds anything of `passed` is the rewrite's own work.
                 if passed.isdisjoint(match.covered) and self._applies(match):
                     return match
         return None
 
     def replaced(self, match: Match) -> tuple[Graph, frozenset[str]]:
-        """Return the graph with the match replaced, and the names of the new values.
+        """Return the graph with the match replaced, and the names of the values that are new in it.
 
         Raises
         ------
@@ -96,7 +97,7 @@ class Rewrite:
         return bool(self._called(lambda: self.where(match), match))
 
     def _called(self, function: Callable[[], Any], match: Match) -> Any:
-        """Return what a function of the user's returns; say where it failed if it does."""
+        """Return the result of a function of the user's. Raises: InputError with the place if it fails."""
         place = f"{self} at {match.graph.node(match.root.name)}"
         try:
             return function()
@@ -110,7 +111,7 @@ class Rewrite:
 
 
 class Building:
-    """The first argument of a replacement: `ir.add(x, y)` adds an addition to the graph, and is its result.
+    """The first argument of a replacement: `ir.add(x, y)` adds an addition to the graph, and returns its result.
 
     An operator takes values, and all of its attributes as keywords. Arrays and numbers become constants: integers
     where they are int64 or bool, else float64.
@@ -126,9 +127,9 @@ class Building:
 
         Parameters
         ----------
-        array: numbers; integers stay integers.
-        type: of integers: their range, by which sums are bounded; as narrow as the numbers are, without it.
-        name: a wish.
+        array: numbers; integers and bools stay integers, others become float64.
+        type: range of integers, by which sums are bounded; by default from the least number, or 0, to the greatest.
+        name: for the new value; it gets a suffix.
         """
         numbers = np.asarray(array)
         if numbers.dtype.kind in "iu":
@@ -143,6 +144,7 @@ class Building:
         return self._add(Node(added, Constant(), (), TensorType(numbers.shape, dtype), self._match.root.location))
 
     def __getattr__(self, name: str) -> Callable[..., MatchedValue]:
+        # Python asks for names such as __deepcopy__, which are no operators.
         if name.startswith("_"):
             raise AttributeError(name)
         row = operator(name)
@@ -164,7 +166,7 @@ class Building:
         return add
 
     def like(self, value: MatchedValue, *inputs: MatchedValue) -> MatchedValue:
-        """Add the operator of another value, with its attributes, for other inputs."""
+        """Add an operator like that of another value, with the same attributes, for other inputs; return its result."""
         return self._computed(value.op, list(inputs), "")
 
     def type_of(self, name: str) -> TensorType:
@@ -180,8 +182,8 @@ class Building:
             return Graph(graph.name, nodes, outputs, graph.constants).pruned(), frozenset()
         needed = list(self._nodes.values())
         while needed[-1].name != result:
-            needed.pop()  # made behind the result, so nothing of it
-        if result not in self._constants:  # what is computed takes the name, too, and is found by it
+            needed.pop()  # it was added after the result, so the result does not depend on it
+        if result not in self._constants:  # a computed result keeps the replaced value's name, by which users find it
             needed[-1] = dataclasses.replace(needed[-1], name=place)
         return graph.replace(place, needed, self._constants), frozenset(node.name for node in needed)
 
@@ -215,7 +217,7 @@ def _renamed(node: Node, old: str, new: str) -> Node:
 
 
 def _line_of(function: Callable[..., Any]) -> str:
-    """Return where a function stands, for messages."""
+    """Return the file and the line of a function for messages; empty if they are not known."""
     try:
         return f" ({Path(inspect.getfile(function)).name}:{inspect.getsourcelines(function)[1]})"
     except (OSError, TypeError):

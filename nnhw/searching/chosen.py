@@ -14,18 +14,18 @@ from torch import nn
 from nnhw.errors import InputError
 
 STATE, EXAMPLE = "state", "example_input"
-"""What a file of weights holds: the model's `state_dict`, and an example input [batch, ..]."""
+"""Keys of a file of weights: the model's `state_dict`, and an example input [batch, ..]."""
 
 
 class Chosen:
-    """A trial that is over: each parameter has the value that was chosen for it.
+    """A finished trial: `suggest_..` returns the values that the search chose, whatever range is asked for.
 
     Parameters
     ----------
-    params: the values by name.
-    number: of the trial.
+    params: the chosen values by parameter name.
+    number: number of the trial.
 
-    Raises: InputError where a parameter is asked for that the trial had not.
+    Raises: InputError where the model asks for a parameter that the trial did not have.
     """
 
     def __init__(self, params: Mapping[str, Any], number: int = 0) -> None:
@@ -59,19 +59,19 @@ class Chosen:
 
 
 def restore(model: nn.Module, file: str | Path) -> tuple[nn.Module, torch.Tensor]:
-    """Fill a model with the weights that lie beside its file, as `FILE.pt` beside `FILE.py`.
+    """Load the weights `FILE.pt` beside the model's file `FILE.py` into a model.
 
     Returns
     -------
-    The model that was given, in eval mode, and an example input [batch, ..].
+    The same model object in eval mode, and an example input [batch, ..].
 
-    Raises: InputError where the weights are missing, damaged, or of another model. Nothing in their file is run.
+    Raises: InputError if the weights are missing, damaged, or of another model. No code in the file of weights is run.
     """
     return fill(model, Path(file).with_suffix(".pt"))
 
 
 def fill(model: nn.Module, path: Path) -> tuple[nn.Module, torch.Tensor]:
-    """Fill a model with the weights of a file; see `restore`."""
+    """Load the weights at a path into a model; see `restore`."""
     state, example = load_weights(path)
     try:
         model.load_state_dict(state)
@@ -83,6 +83,7 @@ def fill(model: nn.Module, path: Path) -> tuple[nn.Module, torch.Tensor]:
 def load_weights(path: Path) -> tuple[dict[str, Any], torch.Tensor]:
     """Return the state and the example input that `save_weights` wrote. Raises: see `restore`."""
     try:
+        # weights_only: the file may be anybody's, and unpickling it in full could run code.
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise InputError(f"weights '{path}' do not exist; they belong beside the model's file") from None
@@ -107,6 +108,7 @@ def save_weights(model: nn.Module, example: torch.Tensor, path: Path) -> None:
     os.close(handle)
     try:
         torch.save({STATE: state, EXAMPLE: example.detach().cpu().clone()}, temporary)
+        # mkstemp makes files that only their owner may read.
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:

@@ -23,13 +23,13 @@ from nnhw.passes import lower, split
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the mapper says of a network.
+    """The mapper's result for a network.
 
     Parameters
     ----------
-    figures: by name, see `goals.FIGURES`; all but the accuracy.
+    figures: values by name, see `goals.FIGURES` for names and units; all but the accuracy.
     style: `streaming` or `shared`.
-    hash: of its graphs, hex: the integer graph on the device, and what the host computes in front of it and behind.
+    hash: SHA-256, hex, over the graphs of head (host), body (device) and tail (host).
     """
 
     figures: Mapping[str, float]
@@ -38,13 +38,13 @@ class Estimate:
 
 
 def estimate(source: Source, board: Board, options: Options) -> Estimate:
-    """Capture, lower and map a model; it is not changed.
+    """Capture, lower and map a model, which is not changed.
 
-    A quantizer whose scale is to be observed, and that has seen nothing yet, sees the example input first.
+    Quantizers that observe their scale and have no scale yet observe the example input first, in a copy of the model.
 
     Raises
     ------
-    NnhwError: what stands in the way, or that the network does not fit.
+    NnhwError: the model cannot be captured, lowered or mapped, or does not fit the board.
     """
     ready = Source(_observed(source.model, source.example_input), source.example_input, source.name, source.lines)
     parts = split(lower(ready.capture()))
@@ -58,15 +58,17 @@ def estimate(source: Source, board: Board, options: Options) -> Estimate:
         "latency": float(schedule.latency_cycles),
         **{name: float(count) for name, count in facts["resources"].items()},
     }
+    # Head and tail count as well: networks with equal hardware may compute different results on the host.
     hashes = "".join(graph_hash(graph) for graph in (parts.head, parts.body, parts.tail))
     return Estimate(figures, mapped.style, hashlib.sha256(hashes.encode()).hexdigest())
 
 
 def _observed(model: object, example: torch.Tensor) -> nn.Module:
-    """Return a model that can be captured: a copy that has seen the example, where quantizers lack their scale."""
+    """Return a model whose quantizers all have a scale: the given one, or a copy that observed the example input."""
     assert isinstance(model, nn.Module)
     if not any(_lacks_scale(module) for module in model.modules()):
         return model
+    # Quantizers observe scales in training mode only, which also changes batch norms: hence the copy.
     seen = copy.deepcopy(model).train()
     try:
         with torch.no_grad():

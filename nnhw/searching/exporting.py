@@ -32,13 +32,19 @@ model, example_input = _chosen.restore(model(_chosen.Chosen(PARAMETERS, {number}
 def export(setting: Setting, tried: Tried, out: Path) -> ExportedNetwork:
     """Write a trial's network into a folder: `<file>_<number>.py`, its weights, and the modules beside the file.
 
-    It is loaded again, and its graphs compared with those of the network once it was trained. Then, once, the
-    file's `test` is called with it.
+    The written file is loaded again, and its graphs are compared by hash with those of the trained network. Then the
+    user's `test` is called with the loaded model, once.
+
+    Parameters
+    ----------
+    setting: of the search.
+    tried: the trial to export.
+    out: folder to write to; it need not exist.
 
     Raises
     ------
-    InputError: the trial has no trained network, or its weights are on another machine, or a module would replace
-        another file; BuildError: what was written is another network.
+    InputError: the trial has no trained network, its weights are on another machine, or a copied module would
+        overwrite a different file. BuildError: the written network is not the trained one.
     """
     if tried.outcome != COMPLETE:
         raise InputError(f"trial {tried.number} has no network to export: {tried.outcome}: {tried.reason}")
@@ -65,20 +71,22 @@ def export(setting: Setting, tried: Tried, out: Path) -> ExportedNetwork:
 
 
 def literal(params: Mapping[str, Any]) -> str:
-    """Return parameters as Python text: texts, numbers, booleans and None."""
+    """Return parameters as the text of a Python dict; values are strings, numbers, booleans or None."""
     lines = "".join(f"    {name!r}: {_literal(value)},\n" for name, value in params.items())
     return f"{{\n{lines}}}"
 
 
 def _literal(value: Any) -> str:
     if isinstance(value, float) and not math.isfinite(value):
+        # repr gives inf and nan, which are no Python literals.
         return f"float('{value}')"
     return repr(value)
 
 
 def _copy_modules(text: str, folder: Path, out: Path) -> list[str]:
-    """Copy the modules beside the user's file that a text imports; return their first names."""
+    """Copy the modules in `folder` that a program's text imports to `out`; return their top-level names."""
     files = local_modules(text, folder)
+    # All are compared before one is written, so that a refusal leaves the folder as it was.
     places = [(file, out / file.relative_to(folder)) for file in files]
     for file, place in places:
         if place.exists() and place.read_bytes() != file.read_bytes():
@@ -93,20 +101,22 @@ def _copy_modules(text: str, folder: Path, out: Path) -> list[str]:
 
 
 def _loaded(path: Path, modules: Sequence[str]) -> Source:
-    """Return the exported model, loaded as anybody would: with the modules that were copied, not those in use here."""
+    """Return the exported model, loaded with the copied modules instead of those that this process has imported."""
     with _forgotten(modules):
         return load_source(path)
 
 
 @contextmanager
 def _forgotten(modules: Sequence[str]) -> Iterator[None]:
-    """Let modules be imported anew inside of a block."""
+    """Remove modules from `sys.modules` inside of a block, so that they are imported again; restore them afterwards."""
     import sys
 
     def taken() -> dict[str, Any]:
         mine = [name for name in sys.modules if name.partition(".")[0] in modules]
         return {name: sys.modules.pop(name) for name in mine}
 
+    # `taken` removes them from sys.modules and returns them. At the end it removes the copies, and the originals come
+    # back.
     before = taken()
     try:
         yield
@@ -116,7 +126,7 @@ def _forgotten(modules: Sequence[str]) -> Iterator[None]:
 
 
 def _check_same(setting: Setting, tried: Tried, loaded: Source) -> None:
-    """Raise BuildError where the exported network is not, bit for bit, the one that was mapped."""
+    """Raise BuildError if the graphs of the exported network differ from those of the trained one."""
     made = estimate(loaded, setting.board, setting.options)
     if made.hash != tried.hash:
         raise BuildError(

@@ -1,4 +1,4 @@
-"""What a search is for: figures that are objectives, and limits that figures have to keep."""
+"""The goals of a search: figures to optimize (objectives), and limits that figures have to meet."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Figures = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Figure:
-    """Something that is known of a trained and mapped network.
+    """One measure of a trained and mapped network.
 
     Parameters
     ----------
-    about: in a few words, with the unit.
-    more: whether more of it is better.
+    about: what it measures, in a few words with the unit.
+    more: whether a greater value is better.
     """
 
     about: str
@@ -40,7 +40,8 @@ FIGURES: Mapping[str, Figure] = {
     "spram": Figure("large RAMs"),
     "dsp": Figure("DSP blocks"),
 }
-"""All figures by name: those of the mapping are known before training, resources are estimates with the link."""
+"""All figures by name. All but the accuracy come from the mapping, before training; resources are estimates that
+include the link's hardware."""
 
 _SPEED = ("rate", "cycles", "latency")
 
@@ -51,10 +52,10 @@ class Goals:
 
     Parameters
     ----------
-    objectives: names of figures; the first one decides which network is the best.
-    at_least, at_most: limits by name of the figure.
+    objectives: names of figures to optimize; the first one decides which network of the front counts as the best.
+    at_least, at_most: limits by name of the figure, in its unit.
 
-    Raises: InputError for a figure that does not exist, one that is named twice, or a limit that is no number.
+    Raises: InputError for a figure that does not exist, an objective named twice, or a limit that is not finite.
     """
 
     objectives: tuple[str, ...] = (ACCURACY, "rate")
@@ -75,12 +76,15 @@ class Goals:
 
     @property
     def directions(self) -> list[Literal["maximize", "minimize"]]:
-        """Of each objective, as optuna calls them."""
+        """The direction of each objective, in optuna's words."""
         return ["maximize" if FIGURES[name].more else "minimize" for name in self.objectives]
 
     @property
     def target_fps(self) -> float | None:
-        """Images/s for which the smallest mapping is taken: a limit, where speed beyond it is no objective."""
+        """Images/s that the mapper has to reach with the smallest hardware; None: it maps for the greatest speed.
+
+        A lower limit of `rate` is such a target, unless a measure of speed is an objective.
+        """
         return None if set(self.objectives) & set(_SPEED) else self.at_least.get("rate")
 
     def values(self, figures: Figures) -> list[float]:
@@ -88,7 +92,7 @@ class Goals:
         return [figures[name] for name in self.objectives]
 
     def missed(self, figures: Figures) -> list[str]:
-        """Return the limits that figures miss, each as part of a sentence; of figures that are known."""
+        """Return a message for each limit that the figures miss; limits of figures not known yet are skipped."""
         low = [(name, limit, "at least") for name, limit in self.at_least.items()]
         high = [(name, limit, "at most") for name, limit in self.at_most.items()]
         return [
@@ -98,7 +102,7 @@ class Goals:
         ]
 
     def at_least_as_good(self, one: Figures, other: Figures, without: str = "") -> bool:
-        """Return whether one network is as good as another, or better, in each objective but one."""
+        """Return whether `one` is at least as good as `other` in each objective; `without` names one to leave out."""
         return all(
             one[name] >= other[name] if FIGURES[name].more else one[name] <= other[name]
             for name in self.objectives
@@ -106,13 +110,14 @@ class Goals:
         )
 
     def front(self, known: Sequence[Figures]) -> list[int]:
-        """Return the indices of the networks than which no other is better, the best in the first objective first.
+        """Return the indices of the Pareto front, sorted by the first objective, then the next ones, best first.
 
-        A network is better than another if it is as good in each objective, and not the other way round.
+        A network is on the front unless another one is at least as good in each objective and better in one.
         """
         best = [
             index
             for index, one in enumerate(known)
+            # Of two equal networks neither beats the other, so both are on the front.
             if not any(self.at_least_as_good(other, one) and not self.at_least_as_good(one, other) for other in known)
         ]
         return sorted(best, key=lambda index: [self._loss(name, known[index]) for name in self.objectives])
@@ -122,7 +127,10 @@ class Goals:
 
 
 def make_limits(given: Iterable[str], option: str) -> dict[str, float]:
-    """Return limits by name from texts NAME=NUMBER of an option. Raises: InputError for another text."""
+    """Parse texts NAME=NUMBER of a command-line option to limits by name.
+
+    Raises: InputError for a text of another form, or a name that comes twice.
+    """
     limits: dict[str, float] = {}
     for text in given:
         name, equals, number = text.partition("=")
@@ -140,7 +148,7 @@ def make_limits(given: Iterable[str], option: str) -> dict[str, float]:
 
 
 def shown(name: str, value: float) -> str:
-    """Return a figure as a person reads it."""
+    """Return the text of a figure's value: an accuracy with four decimals, else a whole number."""
     return f"{value:.4f}" if name == ACCURACY else f"{value:,.0f}"
 
 

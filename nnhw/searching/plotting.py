@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import html
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
+
+from nnhw.flow.tools.storage import write_whole
 
 from .goals import FIGURES, shown
 from .records import Search, Tried
 
 PLOTS = ("offline", "cdn", "none")
-"""Kinds of plots: with the script of plotly inside, 4.8 MB; with a link to it, some 10 KB; no plot."""
+"""Kinds of plots: `offline` holds the script of plotly (4.8 MB), `cdn` loads it from the web (10 KB), `none`."""
 _LOG_RATIO = 10.0
+"""An axis whose greatest value is more than this many times its least one is logarithmic."""
 
 
 def write_plot(search: Search, path: Path, kind: str) -> Path:
-    """Write the plot of a search in one step: all complete trials, the front marked.
+    """Write an HTML plot of all complete trials, the front marked, and return its path.
 
-    Two objectives are its axes, a third one the colour; one alone stands over the trials' numbers.
+    The first objective is the y axis, the second the x axis, the third the colour; without a second one, x is the
+    number of the trial.
+
+    Parameters
+    ----------
+    path: of the file; it is replaced in one step, so that a browser never reads half of it.
+    kind: `offline` or `cdn`, see `PLOTS`.
+
+    Raises
+    ------
+    InputError: it cannot be written.
     """
     text = _figure(search).to_html(include_plotlyjs=True if kind == "offline" else "cdn")
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}", suffix=".tmp")
-    with os.fdopen(handle, "w", encoding="utf-8") as stream:
-        stream.write(text)
-    os.chmod(temporary, 0o644)
-    os.replace(temporary, path)
+    write_whole(path, text.encode())
     return path
 
 
@@ -67,7 +74,7 @@ def _title(name: str) -> str:
 
 
 def _spreads(search: Search, name: str) -> bool:
-    """Return whether a figure spreads so far that it is better read on a logarithmic axis."""
+    """Return whether the values of a figure are positive and spread over more than `_LOG_RATIO`."""
     values = [trial.figures[name] for trial in search.complete if name in trial.figures]
     return bool(values) and min(values) > 0 and max(values) > _LOG_RATIO * min(values)
 
@@ -75,4 +82,5 @@ def _spreads(search: Search, name: str) -> bool:
 def _hover(trial: Tried) -> str:
     figures = [f"{name} {shown(name, value)}" for name, value in trial.figures.items()]
     params = [f"{name} = {value}" for name, value in trial.params.items()]
+    # plotly takes texts as HTML, and parameters may hold any text.
     return "<br>".join(html.escape(line) for line in (f"trial {trial.number}", *figures, "", *params))

@@ -29,7 +29,7 @@ _MEANINGS = {
 
 
 class AnyTrial(Protocol):
-    """What `model` and `train` are given: a trial of a search, or one that is over (`chosen.Chosen`)."""
+    """The argument of `model` and `train`: a running trial of a search, or a finished one (`chosen.Chosen`)."""
 
     number: int
 
@@ -50,12 +50,12 @@ class Program:
 
     Parameters
     ----------
-    path: of the file.
-    name: of it, safe in files and in hardware.
-    digest: hash of its text, and of the modules beside it that it imports, hex.
-    example_input: [batch, ..].
-    make, fit: its `model` and `train`.
-    judge: its `test`, or None.
+    path: path of the file.
+    name: its stem as an identifier, for names of files and hardware.
+    digest: SHA-256, hex, of its text and of the modules beside it that it imports.
+    example_input: an input of the model, shape [batch, ..].
+    make, fit: its functions `model` and `train`.
+    judge: its function `test`, or None.
     """
 
     path: Path
@@ -67,7 +67,10 @@ class Program:
     judge: Callable[[nn.Module], object] | None
 
     def source(self, trial: AnyTrial) -> Source:
-        """Return the untrained model of a trial. Raises: InputError where it is no module; what `model` raises."""
+        """Return the untrained model of a trial.
+
+        Raises: InputError if `model` returns no nn.Module; whatever `model` raises.
+        """
         with self._folder(), Birthplaces() as places:
             model = self.make(trial)
         if not isinstance(model, nn.Module):
@@ -75,13 +78,16 @@ class Program:
         return Source(model, self.example_input, self.name, places.lines(model))
 
     def train(self, model: nn.Module, trial: AnyTrial) -> float:
-        """Train a model, in place; return its accuracy. Raises: InputError where that is no finite number."""
+        """Train a model in place and return its accuracy on validation data.
+
+        Raises: InputError if `train` returns no finite number; whatever `train` raises.
+        """
         with self._folder():
             result = self.fit(model, trial)
         return _number(result, f"train(model, trial) in {self.path}")
 
     def test(self, model: nn.Module) -> float | None:
-        """Return the accuracy on test data, or None where the file has no `test`. Raises: as `train` does."""
+        """Return the accuracy on test data, or None if the file has no `test`. Raises: see `train`."""
         if self.judge is None:
             return None
         with self._folder():
@@ -89,16 +95,16 @@ class Program:
         return _number(result, f"test(model) in {self.path}")
 
     def _folder(self) -> AbstractContextManager[None]:
-        """Let the file's functions import modules beside it when they are called."""
+        """Put the file's folder on `sys.path` inside of a block: its functions may import modules when called."""
         return first_on_path(self.path.resolve().parent)
 
 
 def load_program(file: str | Path) -> Program:
-    """Load a user's file, which is run.
+    """Run a user's Python file and return what it defines.
 
     Raises
     ------
-    InputError: it does not exist, or lacks `model`, `train` or `example_input`; ModelFileError: it fails.
+    InputError: it does not exist, or lacks `model`, `train` or `example_input`. ModelFileError: running it fails.
     """
     path = Path(file)
     check_exists(path)

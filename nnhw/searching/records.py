@@ -1,4 +1,4 @@
-"""What a study holds, as plain data."""
+"""The trials and the result of a search as plain data, without optuna's objects."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ class Tried:
 
     Parameters
     ----------
+    number: its number in the study, from 0 on.
     outcome: one of `trying.OUTCOMES`.
-    params: by name.
-    figures: of the trained network, see `goals.FIGURES`; empty unless it is complete.
-    reason: why it is not complete.
-    style: of its mapping.
-    hash: of its graphs once trained, hex.
-    seconds: that it took; None while it runs.
-    host: name of the machine.
+    params: the chosen values by parameter name.
+    figures: values of the trained network, see `goals.FIGURES`; empty if it was not trained, or did not fit then.
+    reason: why the trial is not complete; empty if it is.
+    style: `streaming` or `shared`, of the trained network's mapping; empty if there is none.
+    hash: of the trained network's graphs, see `Estimate.hash`; empty if there is none.
+    seconds: wall time that the trial took; None while it runs.
+    host: name of the machine that ran it.
     """
 
     number: int
@@ -48,9 +49,9 @@ class ExportedNetwork:
 
     Parameters
     ----------
-    path: of its Python file; its weights are beside it, with the suffix .pt.
-    number: of its trial.
-    test: its accuracy on test data; None where the file has no `test`.
+    path: path of its Python file; its weights are beside it, with the suffix .pt.
+    number: number of its trial.
+    test: its accuracy on test data; None if the user's file has no `test`.
     """
 
     path: Path
@@ -60,18 +61,18 @@ class ExportedNetwork:
 
 @dataclass(frozen=True, repr=False)
 class Search:
-    """A search, as far as it is.
+    """The state of a search: all trials so far, and what was written.
 
     Parameters
     ----------
-    study: its name.
-    storage: where its trials are kept, without a password.
+    study: name of the study.
+    storage: file or URL that keeps its trials, a password masked.
     out: folder of weights, plot and exported networks.
     goals: objectives and limits.
-    trials: of all processes and machines, by number.
-    plot: the HTML file, or None.
-    exported: the network that was asked for.
-    interrupted: Ctrl-C ended it.
+    trials: the trials of all processes and machines, sorted by number.
+    plot: path of the HTML file; None if none was written.
+    exported: the exported network; None if none was asked for.
+    interrupted: whether Ctrl-C ended this call.
     """
 
     study: str
@@ -85,12 +86,12 @@ class Search:
 
     @property
     def complete(self) -> tuple[Tried, ...]:
-        """The trials whose network was trained, and fits."""
+        """The trials whose network was trained, fits the board and meets all limits."""
         return tuple(trial for trial in self.trials if trial.outcome == COMPLETE)
 
     @property
     def front(self) -> tuple[Tried, ...]:
-        """The complete trials than which no other is better, the best in the first objective first."""
+        """The complete trials on the Pareto front, the best in the first objective first."""
         complete = self.complete
         return tuple(complete[index] for index in self.goals.front([trial.figures for trial in complete]))
 
@@ -111,17 +112,18 @@ class Search:
 
 
 def read_trials(study: optuna.Study) -> tuple[Tried, ...]:
-    """Return the trials of a study."""
+    """Return the trials of a study, sorted by number."""
     return tuple(_tried(trial) for trial in study.get_trials(deepcopy=False))
 
 
 def named(trials: Sequence[Tried], number: int) -> Tried | None:
-    """Return the trial of a number, or None."""
+    """Return the trial with this number, or None."""
     return next((trial for trial in trials if trial.number == number), None)
 
 
 def _tried(trial: optuna.trial.FrozenTrial) -> Tried:
     said = trial.user_attrs
+    # run_trial writes the outcome before it finishes a trial: one that is finished without was ended from outside.
     outcome = said.get("outcome", INTERRUPTED if trial.state.is_finished() else RUNNING)
     finished = {"figures": said["figures"]} if "figures" in said else {}
     return Tried(

@@ -1,4 +1,4 @@
-"""A search as a person reads it: the Pareto front as a table, and what became of all trials."""
+"""Terminal output of a search: the Pareto front as a table, and the outcomes of all trials."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _remarks(search: Search) -> Iterator[str]:
 
 
 def counted(search: Search) -> str:
-    """Return how many trials there are, and what became of them."""
+    """Return one line that counts the trials by outcome."""
     counts = ", ".join(f"{count} {outcome}" for outcome, count in search.outcomes.items())
     return (
         f"{len(search.trials)} trials: {counts}; {search.untrained} ended by the mapper before training"

@@ -1,4 +1,4 @@
-"""The search: trials until there are enough, in one process or several."""
+"""The search: run trials, in one process or several, until the wanted number or the time limit is reached."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DEFAULT_TRIALS = 50
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """What a search is asked for, in plain data, so that other processes can be told; see `search`."""
+    """The arguments of `search` as plain data, which can be pickled for worker processes; see there."""
 
     file: str
     board: str
@@ -41,7 +41,7 @@ class SearchRequest:
     out: str | None
 
     def setting(self) -> Setting:
-        """Load what it names."""
+        """Load the board and the user's file that the request names."""
         board = load_board(self.board)
         options = Options(clock_hz=self.clock_hz, target_fps=self.goals.target_fps, style=self.style)
         program = load_program(self.file)
@@ -49,17 +49,17 @@ class SearchRequest:
 
     @property
     def name(self) -> str:
-        """Of the study."""
+        """Name of the study."""
         return self.study or f"{Path(self.file).stem}-{load_board(self.board).name}"
 
     @property
     def folder(self) -> Path:
-        """Of what is made."""
+        """Folder of weights, plot and exported networks."""
         return Path(self.out) if self.out else ROOT / self.name
 
     @property
     def place(self) -> str:
-        """Where trials are kept."""
+        """Storage of the trials: a file's path, or the URL of a database."""
         return self.storage or str(self.folder / JOURNAL)
 
 
@@ -90,28 +90,30 @@ def search(
     file: a Python file, which is run. It has `model(trial)`, `train(model, trial)` and `example_input`; maybe
         `test(model)`.
     board: name of a board, an alias, or the path of a board file.
-    style: of the mapping, see `nnhw.build`.
-    clock_mhz: clock for which rates are said; the board's usual one otherwise.
+    style: style of the mapping, see `nnhw.build`.
+    clock_mhz: clock in MHz for which rates are computed; the board's usual one otherwise.
     objectives: names of figures, see `goals.FIGURES`; the first one decides which network is the best.
-    at_least, at_most: limits of figures, by name.
-    trials: to run now, 0 for none; 50 unless `timeout_s` is given.
-    timeout_s: no trial begins after so many seconds.
-    jobs: processes on this machine.
-    seed: of all random numbers. With one process the same seed finds the same networks.
-    storage: a file, or the URL of a database, in which trials are kept; `<out>/study.journal` otherwise. It may have
+    at_least, at_most: limits by name of the figure.
+    trials: how many trials to run in this call, 0 for none; 50 unless `timeout_s` is given.
+    timeout_s: time limit in seconds: no trial begins later than this.
+    jobs: number of processes on this machine.
+    seed: seed of all random numbers. With one process the same seed finds the same networks.
+    storage: a file, or the URL of a database, that keeps the trials; `<out>/study.journal` otherwise. It may have
         trials already, and other processes and machines may be at work on it.
-    study: name in the storage; `<file>-<board>` otherwise.
+    study: name of the study in the storage; `<file>-<board>` otherwise.
     out: folder for weights, plot and exported networks; `search/<study>` otherwise.
     plot: `offline`: one HTML file with all that it needs; `cdn`: a small one that loads plotly; `none`.
     export: the number of a trial, or `best`: its network is written as code and weights, and tested.
+    progress: receives stages and notes; None: nothing is shown.
 
     Returns
     -------
-    What is known by then, of all processes. After Ctrl-C as well: `interrupted` says so.
+    All trials in the storage at the end of this call, those of other processes too. Ctrl-C ends the call early: it
+    returns all the same, with `interrupted` set.
 
     Raises
     ------
-    NnhwError: see `nnhw.errors`; what single trials fail with is kept with them instead.
+    NnhwError: see `nnhw.errors`. An error of a single trial is kept as that trial's reason instead.
     """
     goals = Goals(tuple(objectives), dict(at_least or {}), dict(at_most or {}))
     _check(trials, timeout_s, jobs, seed, plot, export)
@@ -172,7 +174,7 @@ def _run(
 def _check(
     trials: int | None, timeout_s: float | None, jobs: int, seed: int | None, plot: str, export: int | str | None
 ) -> None:
-    """Raise InputError for what a search cannot be asked for."""
+    """Raise InputError for an argument that is not possible."""
     if plot not in PLOTS:
         raise InputError(f"--plot is one of {', '.join(PLOTS)}; given '{plot}'")
     for name, value, least in (("trials", trials, 0), ("jobs", jobs, 1), ("seed", seed, 0)):
@@ -189,7 +191,7 @@ def _deadline(timeout_s: float | None) -> float | None:
 
 
 def _counter(count: int | None, deadline: float | None, progress: Progress) -> Callable[[], bool]:
-    """Return what says whether another trial may begin."""
+    """Return a function that counts a further trial, and returns False once the count or the deadline is reached."""
     begun = 0
 
     def take() -> bool:
@@ -211,6 +213,7 @@ def _run_processes(request: SearchRequest, count: int | None, timeout_s: float |
     """
     import multiprocessing
 
+    # spawn, not fork: a forked child has the locks of torch's threads without the threads, and may wait for ever.
     context = multiprocessing.get_context("spawn")
     left = context.Value("q", -1 if count is None else count)
     workers = [context.Process(target=_work, args=(request, left, timeout_s)) for _ in range(jobs)]
@@ -254,7 +257,7 @@ def _work(request: SearchRequest, left: Any, timeout_s: float | None) -> None:
 
 
 def _take(left: Any) -> bool:
-    """Take one of the trials that processes share; -1 is without end."""
+    """Count down the trials that the processes share and return whether one was left; -1 means no limit."""
     with left.get_lock():
         if left.value > 0:
             left.value -= 1

@@ -1,4 +1,4 @@
-"""The text of a user's file: the modules beside it that it imports, and the part of it that a model needs."""
+"""Analysis of a user's file as text: the modules beside it that it imports, and the statements that a model needs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ _FUTURE = "__future__"
 
 
 def local_modules(text: str, folder: Path) -> list[Path]:
-    """Return the files of the modules that a text imports from a folder, and that those import in turn, sorted.
+    """Return the files in a folder that a program's text imports, directly or through one another, sorted.
 
-    Imports that are computed when the program runs are not seen.
-
-    Returns: paths in that folder; of a package all its Python files.
+    Imports that are computed when the program runs are not seen. Of a package all Python files are returned.
     """
     found: set[Path] = set()
     texts = [text]
@@ -32,7 +30,7 @@ def local_modules(text: str, folder: Path) -> list[Path]:
 
 
 def digest(path: Path) -> str:
-    """Return the hash, hex, of a Python file and of the modules beside it that it imports."""
+    """Return the SHA-256, hex, of a Python file and of the modules beside it that it imports."""
     text = path.read_text(encoding="utf-8")
     hashed = hashlib.sha256(text.encode())
     for module in local_modules(text, path.parent):
@@ -41,14 +39,15 @@ def digest(path: Path) -> str:
 
 
 def needed_text(text: str, name: str) -> str:
-    """Return the statements of a program that one of its names needs, as they stand there, in their order.
+    """Return the part of a program's text that defines one of its top-level names: whole statements, in order.
 
-    Kept are the statements that give a needed name its value or change it, those that use nothing but needed names,
+    Kept are the statements that assign or change a needed name, those that assign nothing and use needed names alone,
     such as `torch.manual_seed(0)`, and the docstring. Blocks that begin with `if __name__ ==` are left out.
     """
     statements = list(_statements(text))
     known = {bound for statement in statements for bound in statement.binds}
     needed, kept = {name}, set[int]()
+    # Each statement that is kept may need further names, which keep further statements: repeat until nothing changes.
     while True:
         found = {
             index
@@ -70,10 +69,11 @@ class _Statement:
 
     Parameters
     ----------
-    first, last: its lines, of which the last one is not part of it, with the comments above it.
-    binds, uses, changes: names of the module that it gives a value, reads, and whose attributes or items it sets.
-    always: it is kept whatever is needed.
-    guarded: it runs in the main program alone.
+    first, last: its lines, from 0 on and without `last`; comments directly above it belong to it.
+    binds: names of the module that it assigns. uses: names that it reads. changes: names of objects of which it sets
+        attributes or items.
+    always: whether it is kept whatever is needed.
+    guarded: whether it is an `if` on `__name__`, which runs in the main program alone.
     """
 
     first: int
@@ -102,15 +102,18 @@ def _statements(text: str) -> Iterator[_Statement]:
 
 
 def _names(node: ast.stmt) -> tuple[set[str], set[str]]:
-    """Return the names of the module that a statement gives values, and those that it uses."""
+    """Return the names of the module that a statement assigns, and those that it reads."""
+    # Python's own symbol tables know the scopes of functions, classes and comprehensions.
     top = symtable.symtable(ast.unparse(node), "statement", "exec")
     binds = {symbol.get_name() for symbol in top.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
     binds |= {symbol.get_name() for symbol in top.get_symbols() if symbol.is_namespace()}
     uses = {symbol.get_name() for symbol in top.get_symbols() if symbol.is_referenced()}
+    # Inside of functions only names of the module count: reads of globals, and assignments under `global`.
     tables = list(top.get_children())
     while tables:
         table = tables.pop()
         tables += table.get_children()
+        # A function that says `global x` may give the module's name a value, too.
         for symbol in table.get_symbols():
             if symbol.is_global():
                 uses.add(symbol.get_name())
@@ -119,7 +122,7 @@ def _names(node: ast.stmt) -> tuple[set[str], set[str]]:
 
 
 def _changed(node: ast.stmt) -> set[str]:
-    """Return the names of which a statement sets attributes or items."""
+    """Return the names of objects of which a statement sets attributes or items, such as `a` of `a.b[0] = 1`."""
     parts = [part for part in ast.walk(node) if isinstance(part, ast.Attribute | ast.Subscript)]
     targets: list[ast.expr] = [part for part in parts if not isinstance(part.ctx, ast.Load)]
     names = set()
@@ -142,12 +145,12 @@ def _is_guarded(node: ast.stmt) -> bool:
 
 
 def _acts_on(statement: _Statement, needed: set[str], known: set[str]) -> bool:
-    """Return whether a statement gives no name a value, and uses needed names of the module alone, or none."""
+    """Return whether a statement assigns no name, and reads no name of the module that is not needed."""
     return not statement.binds and not statement.guarded and statement.uses & known <= needed
 
 
 def _joined(lines: list[str], rows: list[int]) -> str:
-    """Return lines of a text, with two empty ones wherever some between them were left out."""
+    """Return the text of the given rows of a file; two empty lines stand wherever rows were left out."""
     parts: list[str] = []
     for row, before in zip(rows, (-1, *rows), strict=False):
         skipped = lines[before + 1 : row]
@@ -160,7 +163,7 @@ def _joined(lines: list[str], rows: list[int]) -> str:
 
 
 def _imported(text: str) -> Iterator[str]:
-    """Yield the first names of the modules that a text imports, anywhere in it."""
+    """Yield the top-level names of the modules that a text imports, anywhere in it; relative imports are skipped."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)

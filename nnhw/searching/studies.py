@@ -1,4 +1,4 @@
-"""Studies: where trials are kept, and whose they are."""
+"""Optuna studies: open the storage of trials, check that it belongs to this search, and make its sampler."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     import optuna
 
 OWNER = "nnhw"
-"""The study's attribute that says which search it is of."""
+"""The study's user attribute that holds the `identity` of the search that made it."""
 
 
 def require_packages() -> None:
-    """Raise InputError where what the extra 'search' brings is not installed."""
+    """Raise InputError if a package of the extra 'search' is not installed."""
     for name in ("optuna", "plotly"):
         try:
             __import__(name)
@@ -36,15 +36,17 @@ def require_packages() -> None:
 
 
 def open_study(storage: str, name: str, setting: Setting) -> optuna.Study:
-    """Return the study of a search, which is made if it is not there.
+    """Return the study of a search; create it if it does not exist.
 
     Parameters
     ----------
     storage: a file, or the URL of a database.
+    name: name of the study in the storage.
+    setting: of the search; its `identity` is kept in a new study and compared with that of an existing one.
 
     Raises
     ------
-    InputError: the storage cannot be opened, or the study is of another search; nothing is written into that.
+    InputError: the storage cannot be opened, or the study belongs to another search, whose study is not changed.
     """
     import optuna
 
@@ -55,6 +57,7 @@ def open_study(storage: str, name: str, setting: Setting) -> optuna.Study:
             study = optuna.load_study(study_name=name, storage=backend, sampler=sampler)
         else:
             directions = setting.goals.directions
+            # Another process may create it in between: load_if_exists makes that no error.
             study = optuna.create_study(
                 study_name=name, storage=backend, sampler=sampler, directions=directions, load_if_exists=True
             )
@@ -71,7 +74,7 @@ def open_study(storage: str, name: str, setting: Setting) -> optuna.Study:
 
 
 def masked(storage: str) -> str:
-    """Return a storage without the password of its URL."""
+    """Return the name of a storage, with the password in a URL replaced by ***."""
     return re.sub(r"(://[^:/@]*:)[^@]*@", r"\1***@", storage)
 
 
@@ -89,7 +92,7 @@ def _backend(storage: str) -> Any:
 
 
 def identity(setting: Setting) -> dict[str, Any]:
-    """Return what two searches must have in common to share a study."""
+    """Return the properties, by name, in which two searches must agree to share a study."""
     goals: Goals = setting.goals
     board = json.dumps(dataclasses.asdict(setting.board), sort_keys=True, default=str)
     return {
@@ -106,10 +109,11 @@ def identity(setting: Setting) -> dict[str, Any]:
 
 
 def _claim(study: optuna.Study, storage: str, setting: Setting) -> None:
-    """Say in a new study which search it is of; raise InputError where it is of another one."""
+    """Write the search's identity into a new study; raise InputError if a study has another identity."""
     mine = identity(setting)
     if OWNER not in study.user_attrs and not study.get_trials(deepcopy=False):
         study.set_user_attr(OWNER, mine)
+    # Read again: another process may have claimed the new study at the same time.
     found: Mapping[str, Any] | None = study.user_attrs.get(OWNER)
     where = f"study '{study.study_name}' in '{masked(storage)}'"
     remedy = "give the search a study of its own with --study or --storage"
@@ -126,7 +130,9 @@ def _said(value: Any) -> str:
 
 
 def make_sampler(seed: int | None) -> optuna.samplers.BaseSampler:
-    """Return the sampler of a search: multi-objective TPE, whose numbers depend on the seed and the trial alone.
+    """Return the sampler of a search: multi-objective TPE.
+
+    With a seed, the random numbers of a trial depend on the seed and the trial's number alone.
 
     Source: Bergstra et al., "Algorithms for Hyper-Parameter Optimization", 2011; Ozaki et al., "Multiobjective
     Tree-Structured Parzen Estimator", 2022.
@@ -138,7 +144,7 @@ def make_sampler(seed: int | None) -> optuna.samplers.BaseSampler:
     given = seed
 
     class SeededByTrial(optuna.samplers.BaseSampler):
-        """A fresh sampler for each trial: a search that goes on draws what it would have drawn at once."""
+        """A fresh sampler for each trial, so that a continued search draws what an uninterrupted one would draw."""
 
         def before_trial(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
             self._inner = optuna.samplers.TPESampler(seed=mixed(given, trial.number))

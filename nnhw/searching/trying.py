@@ -1,4 +1,4 @@
-"""One trial: the mapper looks at the untrained network first, then it is trained and mapped again."""
+"""One trial: map the untrained network; only if it fits and meets the limits, train it and map it again."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ COMPLETE, UNFIT, LIMIT, REPEATED = "complete", "does not fit", "misses a limit",
 STOPPED, UNFIT_TRAINED = "stopped early", "does not fit once trained"
 FAILED, INTERRUPTED, RUNNING = "failed", "interrupted", "running"
 OUTCOMES = (COMPLETE, UNFIT, LIMIT, REPEATED, STOPPED, UNFIT_TRAINED, FAILED, INTERRUPTED, RUNNING)
-"""What becomes of a trial."""
+"""The possible outcomes of a trial."""
 RIVALS_MIN = 3
-"""So many networks must have reported an accuracy at a step before one is stopped there."""
+"""Fewest networks with an accuracy at a step that a trial is compared with; with fewer, none is stopped there."""
 _REASON_LENGTH_MAX = 2000
 
 
@@ -45,8 +45,10 @@ class Setting:
 
     Parameters
     ----------
+    program: the user's file. board, options: what each network is mapped on, and how.
+    goals: objectives and limits.
     weights: folder for the weights of trained networks.
-    seed: of all random numbers, with the trial's number; None: they are not set.
+    seed: the seeds of a trial's random numbers come from it and the trial's number; None: they are not set.
     """
 
     program: Program
@@ -58,11 +60,11 @@ class Setting:
 
 
 class _PrunedError(Exception):
-    """A trial that is not worth going on with.
+    """Ends a trial early.
 
     Parameters
     ----------
-    outcome: one of `OUTCOMES`. reason: why.
+    outcome: one of `OUTCOMES`. reason: why it ends, a message for the user.
     """
 
     def __init__(self, outcome: str, reason: str) -> None:
@@ -71,7 +73,7 @@ class _PrunedError(Exception):
 
 
 class Trial:
-    """What `model` and `train` are given; `params` and `number` are those of optuna's trial.
+    """The running trial that `model` and `train` get as argument; a thin layer over optuna's trial.
 
     Parameters
     ----------
@@ -104,13 +106,14 @@ class Trial:
         return self._own.suggest_categorical(name, choices)
 
     def report(self, accuracy: float, step: int) -> None:
-        """Say how good the network is so far; the trial ends here where that is not good enough.
+        """Report the accuracy so far; the trial ends here if it is below the median of its rivals at this step.
 
-        It is not where, at this step, it is less than the median of the networks that are as good in each other
-        objective, or better, if there are `RIVALS_MIN` of them or more.
+        Rivals are the complete trials that reported at this step and are at least as good in all other objectives.
+        With fewer than `RIVALS_MIN` of them the trial goes on.
 
         Parameters
         ----------
+        accuracy: on validation data, finite.
         step: number of the report, such as the epoch.
         """
         accuracy, key = float(accuracy), str(int(step))
@@ -118,6 +121,8 @@ class Trial:
             raise InputError(f"trial.report() needs a finite accuracy, got {accuracy} at step {key}")
         self._reports[key] = accuracy
         self._own.set_user_attr("reports", self._reports)
+        # A network that is better in another objective, such as a faster one, may be less accurate: slower ones are no
+        # rivals of it.
         rivals = [reports[key] for reports in self._rivals() if key in reports]
         if len(rivals) >= RIVALS_MIN and accuracy < (median := statistics.median(rivals)):
             raise _PrunedError(
@@ -139,9 +144,9 @@ class Trial:
 
 
 def run_trial(setting: Setting, study: optuna.Study, note: Callable[[str], None]) -> None:
-    """Run one trial, whatever becomes of it, and keep that in the study.
+    """Run one trial and keep its outcome in the study; errors of the user's code become the outcome `failed`.
 
-    Raises: KeyboardInterrupt, once the trial is kept as interrupted; what the storage raises.
+    Raises: KeyboardInterrupt, after the trial is kept as interrupted; whatever the storage raises.
     """
     import optuna
 
@@ -159,11 +164,13 @@ def run_trial(setting: Setting, study: optuna.Study, note: Callable[[str], None]
         outcome, reason = STOPPED, str(pruned) or "the file's own code ended it"
     except KeyboardInterrupt as interrupt:
         stop, state, outcome, reason = interrupt, states.FAIL, INTERRUPTED, "the search was interrupted"
+    # The user's code may fail in any way, and may even call sys.exit(): the search goes on.
     except (Exception, SystemExit) as error:
         state, outcome, reason = states.FAIL, FAILED, _told(error)
     for key, value in (("outcome", outcome), ("reason", reason[:_REASON_LENGTH_MAX])):
         own.set_user_attr(key, value)
     own.set_user_attr("seconds", round(time.monotonic() - started, 3))
+    # All attributes are written before the trial is finished, since optuna refuses changes of a finished one.
     study.tell(own, values, state)
     note(_line(own, outcome, reason, setting.goals, values))
     if stop is not None:
@@ -171,7 +178,7 @@ def run_trial(setting: Setting, study: optuna.Study, note: Callable[[str], None]
 
 
 def _attempt(setting: Setting, own: optuna.Trial) -> list[float]:
-    """Return the values of the objectives, or raise what the trial ends with."""
+    """Return the values of the objectives; a trial that ends early raises instead."""
     trial = Trial(own, setting)
     source = setting.program.source(trial)
     before = _fitting(setting, source, UNFIT)
@@ -181,6 +188,8 @@ def _attempt(setting: Setting, own: optuna.Trial) -> list[float]:
     _check_new(own)
     assert isinstance(source.model, torch.nn.Module)
     accuracy = setting.program.train(source.model, trial)
+    # Training changes scales and weights, and with them thresholds and ranges: the trained network may need more
+    # hardware.
     after = _fitting(setting, source, UNFIT_TRAINED)
     figures = {ACCURACY: accuracy, **after.figures}
     own.set_user_attr("figures", figures)
@@ -192,15 +201,16 @@ def _attempt(setting: Setting, own: optuna.Trial) -> list[float]:
 
 
 def weights_of(folder: Path, number: int) -> Path:
-    """Return the path of the weights of a trial."""
+    """Return the path of a trial's weights in the folder of weights."""
     return folder / f"trial_{number:04}.pt"
 
 
 def _fitting(setting: Setting, source: Source, outcome: str) -> Estimate:
-    """Return what the mapper says of a network, or end the trial with an outcome where it cannot be built."""
+    """Return the estimate of a network; end the trial with the given outcome if it cannot be built."""
     try:
         return estimate(source, setting.board, setting.options)
     except NnhwError as error:
+        # Other errors, such as missing tools or a full disk, are no property of the network.
         problems = error.problems if isinstance(error, ProblemList) else (error,)
         if not all(isinstance(one, InputError | CaptureError | LoweringError | MappingError) for one in problems):
             raise
@@ -213,7 +223,8 @@ def _keep_limits(setting: Setting, figures: dict[str, float]) -> None:
 
 
 def _check_new(own: optuna.Trial) -> None:
-    """End a trial whose parameters were all those of one that is complete: `train` had none of its own there."""
+    """End a trial that has the very parameters of a complete one."""
+    # `train` may ask for parameters, too, and has not yet: then a complete trial has more, and none is equal here.
     for trial in _completed(own.study):
         if trial.params == own.params:
             raise _PrunedError(REPEATED, f"the same parameters as trial {trial.number}")
@@ -226,7 +237,7 @@ def _completed(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
 
 
 def mixed(seed: int, number: int) -> int:
-    """Return the seed of a trial's random numbers."""
+    """Return the seed of a trial's random numbers: a hash, for with seed + number close seeds would share some."""
     return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
 
 
@@ -239,7 +250,7 @@ def _set_seeds(seed: int | None, number: int) -> None:
 
 
 def _told(error: BaseException) -> str:
-    """Return what a user's code failed with, and where."""
+    """Return the message of an error, with file and line if the user's code raised it."""
     if isinstance(error, NnhwError):
         return str(error)
     place = error_location(error)

@@ -106,8 +106,8 @@ What is refused, with its place in the model:
   added ([attention.md](attention.md)), but no engine runs that yet;
 - products of two values that both depend on the input and are not codes: a quantizer on each of the two, directly in
   front of the product, such as `UInt(8, scale=2**-8)` behind the sigmoid of a gate; quotients of two such values;
-- matrix products of two values, softmax and normalization inside of a model are exact in the reference and in exported
-  C ([attention.md](attention.md)), but no engine runs them yet;
+- matrix products of two values are exact in the reference and in exported C ([attention.md](attention.md)), but no
+  engine runs them yet; softmax and normalization run along the first axis, or the last one of a single channel;
 - sums of three branches of 8 bits whose scales have no simple ratio, for their codes have too many combinations: add
   two, quantize, and add the third, or use scales that are powers of two;
 - sums of rescaled codes (TFLite's additions) whose multipliers differ from channel to channel, or of more than two

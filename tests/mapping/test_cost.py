@@ -39,6 +39,7 @@ from nnhw.mapping.cost import cost
 from nnhw.mapping.cost.arithmetic import tree_widths
 from nnhw.mapping.cost.constants import Rom, bank_mux_lc, lut_rom_lc
 from nnhw.mapping.cost.requantizer import requantizer_cost
+from sim.cases import norm, powers, shares
 from tests.mapping.test_common_steps import ACTIVATIONS, drawn, normal
 
 BOARD = load_board("icebreaker")
@@ -85,14 +86,23 @@ ENGINES: dict[str, EngineConfig] = {
     "matmul tables odd": matmul(IntType(-2, 1), IntType(-2, 1), pe=2, simd=1),
     "matmul ternary": matmul(I4, IntType(-1, 1)),
     "matmul xnor": matmul(BIPOLAR, BIPOLAR, pe=8, simd=8),
+    "norm": norm(I8, 1, 64),
+    "norm in DSP": norm(I8, 4, 16, dsp=True),
+    "norm narrow": norm(I4, 2, 12),
+    "norm without a centre": norm(I8, 2, 16, centered=False),
     "pad": PadConfig(8, 9, 2, 2, 4, (1, 1), (1, 1), 0),
     "maximum": PairConfig("maximum", I8, I8, 2, 3, 9),
     "pool": PoolConfig(4, 4, 2, U2, 9),
+    "powers": powers(I8, 2, 8, scale=0.03),
+    "powers masked": powers(I8, 2, 8, scale=0.03, kept=0.5),
     "product": PairConfig("product", I8, IntType(0, 255), 2, 3, 9),
     "product in DSP": PairConfig("product", I8, IntType(0, 255), 4, 3, 9, dsp=True),
     "product wide in DSP": PairConfig("product", IntType(0, 255), IntType(-32768, 32767), 2, 3, 9, dsp=True),
     "product narrow": PairConfig("product", I4, U2, 4, 3, 9),
     "product signed": PairConfig("product", I4, IntType(-16, 15), 2, 3, 9),
+    "shares": shares(2, 8),
+    "shares in DSP": shares(4, 16, dsp=True),
+    "shares of long rows": shares(1, 197, bits=12),
     "slice": SliceConfig(2, 4, turns=3, period=20, first=3, count=9),
     "state": StateConfig(np.zeros(20, int), IntType(-32768, 32767), 1),
     "state in logic": StateConfig(np.zeros(8, int), I8, 1),
@@ -107,6 +117,8 @@ ECP5_ENGINES: dict[str, EngineConfig] = {
         for name in (
             *("maximum", "product", "product in DSP", "product wide in DSP", "product narrow", "product signed"),
             *("state", "state in logic", "state of starts"),
+            *("norm", "norm in DSP", "norm narrow", "norm without a centre", "powers", "powers masked"),
+            *("shares", "shares in DSP", "shares of long rows"),
             *(
                 "fifo",
                 "fifo in logic",

@@ -1,1 +1,1 @@
-"""Ways to a device: in Python, in simulated hardware, over a serial port."""
+"""Links: ways to a device that is Python code, simulated hardware, or a board at a serial port."""

@@ -1,4 +1,4 @@
-"""What the driver needs of a link: bytes both ways, and a clock."""
+"""The interface of a link: bytes in both directions, and a clock."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class ByteLink(Protocol):
     Members
     -------
     name: for messages.
-    flow_controlled: bytes wait for the device instead of being lost when it cannot take them.
-    bytes_per_s: what the link moves in each direction; infinite where nothing is known.
-    slack_s: how late an answer may be on the link's own account.
+    flow_controlled: bytes that the device cannot take yet wait, and are not lost.
+    bytes_per_s: rate of the link in each direction; infinite where it is not known.
+    slack_s: seconds by which the link itself may delay an answer.
     """
 
     @property
@@ -44,7 +44,7 @@ class ByteLink(Protocol):
         """
 
     def read(self, timeout_s: float) -> bytes:
-        """Return what has come; wait for it at most so long; empty if nothing came.
+        """Return the bytes that have come; without any, wait for some at most `timeout_s` seconds; empty if none came.
 
         Raises
         ------
@@ -52,7 +52,7 @@ class ByteLink(Protocol):
         """
 
     def now(self) -> float:
-        """Return the time in seconds, from any origin; it moves while `read` waits."""
+        """Return the link's time in seconds, from any origin; it advances while `read` waits."""
 
     def close(self) -> None:
-        """Free the link. Closing twice is no mistake."""
+        """Free the link. Closing again does nothing."""

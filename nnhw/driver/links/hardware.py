@@ -1,4 +1,4 @@
-"""A link to running hardware without a board: compiled RTL or a simulator, entered at its byte streams."""
+"""A link to the byte streams of running hardware that is not a board: compiled RTL or a simulator."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ class Hardware(Protocol):
 
     Members
     -------
-    cycles: clock cycles so far.
+    cycles: clock cycles since power-up.
     """
 
     @property
     def cycles(self) -> int: ...
 
     def transfer(self, data: bytes, budget_cycles: int) -> bytes:
-        """Send bytes and return those that came, once it has been quiet for a while or the cycles are spent."""
+        """Send bytes and run the hardware; return the bytes that came once no more come, or the cycles are spent."""
 
     def close(self) -> None:
-        """Free what it holds."""
+        """Free the hardware."""
 
 
 class HardwareLink:
-    """Bytes into and out of `Hardware`. Its clock is that of the hardware.
+    """Bytes into and out of `Hardware`, whose cycles are also the link's clock.
 
     Parameters
     ----------
-    hardware: what answers.
+    hardware: the running hardware.
     clock_hz: cycles of the hardware that count as one second.
     name: of the link, for messages.
-    bytes_per_s: that pass in each direction.
+    bytes_per_s: rate in each direction.
     """
 
     flow_controlled = True
@@ -52,7 +52,7 @@ class HardwareLink:
 
     @property
     def slack_s(self) -> float:
-        """Time for the engine to take what is buffered before a question is heard. Nothing waits so long in vain."""
+        """Time for the engine to take the bytes that are buffered before a question. Real answers come much earlier."""
         return _SLACK_CYCLES / self._clock_hz
 
     def write(self, data: bytes) -> None:
@@ -70,7 +70,7 @@ class HardwareLink:
             raise closed_error(self.name)
         data = bytes(self._waiting)
         self._waiting.clear()
-        # How long the engine needs for the bytes is in the timeout; they go in at one per cycle at best.
+        # The timeout covers the engine's time; bytes go in at one per cycle at best, or at the rate of the link.
         way_s = len(data) / self.bytes_per_s
         budget_cycles = math.ceil((timeout_s + way_s) * self._clock_hz) + 2 * len(data)
         try:

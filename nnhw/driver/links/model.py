@@ -1,4 +1,4 @@
-"""A device in Python: speaks the same bytes as the gateware, computes with a function."""
+"""A device in Python: it speaks the same protocol as the gateware, and computes with a function."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Compute = Callable[[np.ndarray], np.ndarray]
 
 
 class ModelBoard:
-    """What the gateware does, frame by frame, without time: counters other than results and bad frames stay 0.
+    """The gateware's side of the protocol in Python; as it has no time, counters of cycles stay 0.
 
     Parameters
     ----------
-    identity: what the device says about itself.
-    compute: what it computes; takes as many images as are complete.
-    memory: of an engine that runs programs; None: it runs none.
-    image_bytes: of an input, where the identity does not say it.
+    identity: the answer to IDENTIFY.
+    compute: computes the outputs of all images that are complete.
+    memory: program memory of a shared engine; None: the engine runs no programs.
+    image_bytes: bytes of an input, where those of the identity are not the engine's.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class ModelBoard:
         self._input = bytearray()
 
     def exchange(self, data: bytes) -> bytes:
-        """Take bytes from the host and return those for it."""
+        """Take bytes from the host, and return the device's answer to them."""
         out = b"".join(self._act(frame) for frame in self._reader.feed(data))
         return out + self._results()
 
@@ -80,6 +80,7 @@ class ModelBoard:
         if self.memory is not None and not is_load and not self.memory.ready:
             return self._drop(Reason.PROGRAM)
         if frame.sequence != self._taken % 256:
+            # Frames count modulo 256, those of images and programs together; one that is lost shows at the next.
             return self._drop(Reason.SEQUENCE)
         self._taken += 1
         if self.memory is not None and is_load:
@@ -102,7 +103,7 @@ class ModelBoard:
         self._counters = Counters(0, 0, 0, 0, self._counters.bad_frames)
 
     def _results(self) -> bytes:
-        """Compute all images that are complete."""
+        """Return the RESULT frames of all images that are complete, and take them from the input."""
         size = self._image_bytes
         count = len(self._input) // size
         if not count:
@@ -121,7 +122,7 @@ class ModelBoard:
 
 
 class ModelLink:
-    """A link to a `ModelBoard`. Its clock stands still but for waiting, which takes no real time."""
+    """A link to a `ModelBoard`. Its clock advances only by waiting, which takes no real time."""
 
     flow_controlled = True
     bytes_per_s = math.inf
@@ -165,5 +166,5 @@ class ModelLink:
         return self._time_s
 
     def close(self) -> None:
-        """Answer no more."""
+        """Close the link; reading and writing raise ClosedError from now on."""
         self._closed = True

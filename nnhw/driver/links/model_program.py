@@ -1,4 +1,4 @@
-"""The memories of engines that run programs, in Python: what a device in Python does with the bytes of programs."""
+"""Program memories of shared engines in Python, for a device that is Python code."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from nnhw.protocol import (
 
 
 class ProgramMemory:
-    """Takes programs, and refuses them, as the gateware does.
+    """The program memory of an engine: it accepts and refuses programs as the gateware does.
 
     Parameters
     ----------
-    array_id: of the array that programs must be made for.
-    memory_bytes: that a body may have at most.
+    array_id: id of the array that programs must be made for.
+    memory_bytes: bytes that the body of a program may have at most.
 
     Members
     -------
-    status: of the program.
+    status: state of the program, as the device reports it.
     """
 
     def __init__(self, array_id: int, memory_bytes: int) -> None:
@@ -44,18 +44,18 @@ class ProgramMemory:
         return self.status.state == ProgramState.READY
 
     def reset(self) -> None:
-        """Let the next byte be the first of a program. A whole one stays until then, a part of one does not."""
+        """Expect the first byte of a program next; an incomplete one is dropped, a complete one kept until it comes."""
         self._data.clear()
         self._ended = False
         if self.status.state == ProgramState.LOADING:
             self.status = replace(self.status, state=ProgramState.EMPTY)
 
     def forget(self) -> None:
-        """Have no program."""
+        """Drop the program."""
         self.status = replace(self.status, state=ProgramState.EMPTY)
 
     def take(self, data: bytes) -> bytes:
-        """Take the next bytes of a program; return those behind its end, which mean nothing to it."""
+        """Take the next bytes of a program; return those behind its end."""
         if self._ended or not data:
             return data
         if not self._data:
@@ -65,6 +65,7 @@ class ProgramMemory:
         if reason is None:
             return b""
         self._ended = True
+        # Refusal.NONE is 0: the program is good.
         state = ProgramState.REFUSED if reason else ProgramState.READY
         self.status = replace(self.status, state=state, reason=reason)
         size = PROGRAM_OVERHEAD_BYTES + PROGRAM_HEADER.unpack_from(self._data)[2]
@@ -91,7 +92,7 @@ class ProgramMemory:
 
 
 class ProgramChain:
-    """The memories of engines in a row, whose programs come one behind the other; like a single `ProgramMemory`."""
+    """The program memories of several engines in a row; their programs come one behind the other."""
 
     def __init__(self, memories: Sequence[ProgramMemory]) -> None:
         self._memories = memories
@@ -99,7 +100,7 @@ class ProgramChain:
 
     @property
     def status(self) -> ProgramStatus:
-        """Of all programs; see `nnhw.protocol.ProgramStatus`."""
+        """State of all programs together; see `nnhw.protocol.ProgramStatus`."""
         found = [memory.status for memory in self._memories]
         states = [status.state for status in found]
         refused = [status for status in found if status.state == ProgramState.REFUSED]
@@ -124,13 +125,13 @@ class ProgramChain:
         return self.status.state == ProgramState.READY
 
     def reset(self) -> None:
-        """Let the next byte be the first of all; see `ProgramMemory.reset`."""
+        """Expect the first byte of the first program next; see `ProgramMemory.reset`."""
         self._current = 0
         for memory in self._memories:
             memory.reset()
 
     def take(self, data: bytes) -> None:
-        """Take the next bytes. With the first program, the others become invalid, too."""
+        """Take the next bytes. When the first program begins, the others become invalid, too."""
         while data:
             memory = self._memories[self._current]
             if not self._current:

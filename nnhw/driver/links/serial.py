@@ -1,4 +1,4 @@
-"""A serial port. The only file that knows pyserial."""
+"""A link over a serial port; the only module that imports pyserial."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class SerialLink:
 
     Parameters
     ----------
-    port: its name on this system: `/dev/ttyUSB1`, `/dev/cu.usbserial-1`, `COM3`.
+    port: name of the port on this system: `/dev/ttyUSB1`, `/dev/cu.usbserial-1`, `COM3`.
     baud: bits per second.
 
     Raises
     ------
-    LinkError: absent, in use, or not permitted; lists the ports that are there.
+    LinkError: the port is absent, in use, or not permitted; the message lists the ports of this system.
     """
 
     flow_controlled = False
@@ -66,6 +66,7 @@ class SerialLink:
         LinkError: the port is gone.
         """
         try:
+            # pyserial sets up the whole port anew for each assignment, so only for a change.
             if self._port.timeout != timeout_s:
                 self._port.timeout = timeout_s
             return bytes(self._port.read(max(1, self._port.in_waiting)))
@@ -100,7 +101,7 @@ def find_port() -> str:
 
     Raises
     ------
-    LinkError: none, or more than one; lists them.
+    LinkError: there is none, or more than one; the message lists them.
     """
     boards: dict[tuple[Any, ...], list[Any]] = {}
     for port in sorted(list_ports.comports()):

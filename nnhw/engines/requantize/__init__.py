@@ -1,6 +1,7 @@
-"""Requantizers: exact integer functions from a raw sum to a code, each with its hardware's latency.
+"""Requantizers: exact integer functions from a raw sum to a code, each with the latency of its hardware.
 
-All of them count an *index* from the lowest code up: code = `code.low` + index, or -1 and +1 if the code is bipolar.
+Most of them find an *index*, which counts from the lowest code: code = `code.low` + index; of a bipolar code index 0
+is -1 and index 1 is +1. Latencies are in moves: cycles in which the pipeline is not held up.
 """
 
 from nnhw.engines.requantize.base import Requantizer, codes_of, index_span

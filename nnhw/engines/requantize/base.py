@@ -15,8 +15,8 @@ class Requantizer(Protocol):
     Members
     -------
     code: type of the codes.
-    outputs: channels.
-    latency: moves from a raw sum to its code; one sum a lane enters in every move.
+    outputs: number of channels, each with constants of its own.
+    latency: moves from a raw sum to its code; in every move a sum can come in on each lane.
     """
 
     @property
@@ -29,7 +29,7 @@ class Requantizer(Protocol):
     def latency(self) -> int: ...
 
     def __hash__(self) -> int:
-        """Return a number of this object: one with the same steps is another one."""
+        """Return a hash of the object's identity: two requantizers with the same constants are not equal."""
         ...
 
     def golden(self, raw: np.ndarray) -> np.ndarray:
@@ -38,11 +38,11 @@ class Requantizer(Protocol):
 
 
 def codes_of(index: np.ndarray, code: IntType) -> np.ndarray:
-    """Return the codes of indices that count from the lowest code up, clamped to the codes there are."""
+    """Return the codes of indices, which count from the lowest code; indices out of range are clamped. Any shape."""
     index = np.clip(index, 0, index_span(code))
     return 2 * index - 1 if code.bipolar else index + code.low
 
 
 def index_span(code: IntType) -> int:
-    """Return the highest index of a code."""
+    """Return the highest index of a type of codes: one less than there are codes."""
     return 1 if code.bipolar else code.high - code.low

@@ -13,29 +13,33 @@ from nnhw.errors import MappingError
 from nnhw.ir.types import IntType
 
 HIGH_SHIFT = 31
-"""Fraction bits of a multiplier of `DoubleScaler`."""
+"""Fraction bits of the multipliers of `DoubleScaler`."""
 
 
 @dataclass(frozen=True, eq=False)
 class DoubleScaler:
     """Fixed-point requantization that rounds twice.
 
-    high  = (raw * multiplier + addend) >> 31                     the addend holds bias * multiplier + 2**30
-    index = high / 2**shift, half away from zero, + offset - code.low, clamped
+    high  = (raw * multiplier + addend) >> 31
+    index = round(high / 2**shift) + offset - code.low, clamped, where round takes halves away from zero
 
     Parameters
     ----------
-    multiplier, addend: int64 [outputs].
-    shift: int64 [outputs], of the second rounding, not negative.
+    multiplier, addend: int64 [outputs]; the addend is bias * multiplier + 2**30, so that the first shift rounds.
+    shift: int64 [outputs], bits of the second rounding, 0 to 31.
     offset: zero point of the codes.
     code: type of the codes, with the bounds of the fused activation.
     raw: range of the raw sums.
     dsp: multipliers in DSP blocks.
     logic: constants in logic; else in block RAM.
 
-    Timing: product, rounding, one move for each bit of the spread of the shifts, two moves for the clamp.
+    Timing: the product, one move for the rounding, one for each of `spread_bits`, two for the clamp.
     Source: gemmlowp fixedpoint.h (SaturatingRoundingDoublingHighMul, RoundingDivideByPOT), as TFLite's reference
     kernels and CMSIS-NN use it; saturation cannot happen, because multipliers are positive.
+
+    Raises
+    ------
+    MappingError: a shift is out of range, or the product takes more than 64 bits.
     """
 
     multiplier: np.ndarray
@@ -59,12 +63,15 @@ class DoubleScaler:
     def of(
         cls, multiplier: np.ndarray, exponent: np.ndarray, bias: np.ndarray, offset: int, code: IntType, raw: IntType
     ) -> DoubleScaler:
-        """Return the requantizer of a quantized file's parameters: 2**exponent * multiplier / 2**31, positive = left.
+        """Return the requantizer for the parameters of quantized files, with scales multiplier * 2**(exponent - 31).
 
         Parameters
         ----------
-        raw: range of the sums to which the bias is not yet added.
+        multiplier, exponent, bias: int64 [outputs].
+        offset, code: see the class.
+        raw: range of the sums without their bias.
         """
+        # A left shift goes into the multiplier; a right shift is that of the second rounding.
         scaled = np.asarray(multiplier, dtype=np.int64) << np.maximum(exponent, 0)
         addend = np.asarray(bias, dtype=np.int64) * scaled + (1 << (HIGH_SHIFT - 1))
         return cls(scaled, addend, np.maximum(-np.asarray(exponent, dtype=np.int64), 0), offset, code, raw)
@@ -88,13 +95,14 @@ class DoubleScaler:
     @property
     def index_range(self) -> tuple[int, int]:
         """(lowest, highest) index before the clamp."""
+        # Multipliers are positive, so the index rises with the sum.
         ends = np.array([[self.raw.low], [self.raw.high]]).repeat(self.outputs, axis=1)
         index = self._index(ends)
         return int(index.min()), int(index.max())
 
     @property
     def spread_bits(self) -> int:
-        """Bits of the difference between the largest and the smallest shift."""
+        """Bits of the difference between the largest and the smallest shift: levels of the shifter in hardware."""
         return int(self.shift.max() - self.shift.min()).bit_length()
 
     @property
@@ -107,8 +115,9 @@ class DoubleScaler:
         return codes_of(self._index(raw), self.code)
 
     def _index(self, raw: np.ndarray) -> np.ndarray:
-        """Return the index, not yet clamped."""
+        """Return the indices [n, outputs] of raw sums [n, outputs], not yet clamped."""
         high = (raw * self.multiplier + self.addend) >> HIGH_SHIFT
+        # A shift rounds down, so half of a unit in front of it rounds halves up; one less rounds those below 0 down.
         half = (np.int64(1) << self.shift) >> 1
         rounded = (high + half - ((high < 0) & (self.shift > 0))) >> self.shift
         return rounded + self.offset - self.code.low

@@ -1,4 +1,4 @@
-"""Multiply, add, shift, round, clamp: the one integer meaning of every requantizer that does so."""
+"""Multiply, add, shift, round, clamp: the one integer meaning of all requantizers that compute codes this way."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from nnhw.engines.requantize.ranked import RankedSteps, reaching
 
 @dataclass(frozen=True, eq=False)
 class MultiplyShift:
-    """code = clamp(floor((sum * factor + addend) / 2**shift), low, high), one less for ties that round down.
+    """code = clamp(floor((sum * factor + addend) / 2**shift), low, high), where certain ties count one less.
 
-    With half a unit in the addend it rounds to the nearest code, and ties up. A function has other ties of one kind at
-    the most: half to even, or half away from zero, which are those of double rounding: its first rounding leaves
-    `tie_bits` fraction bits, of which only zero and what is below it rounds the half down.
+    With half a unit in the addend this rounds to the nearest code, and ties up. Two kinds of ties may round down
+    instead. Half to even: those whose code would be odd (`even`). Double rounding, half away from zero: the first
+    rounding leaves `tie_bits` bits of the fraction; where these are 0, and the number is not positive, the second
+    rounding takes the half down.
 
     With ranked steps the number is clamped, not the code: what is clamped is the word of ranks that the number lies in,
     and the highest bits of the fraction are its cell and its place.
@@ -23,14 +24,16 @@ class MultiplyShift:
     Parameters
     ----------
     factor, addend: int64 [channels], or [n, channels] where each sum has its own.
-    low, high: clamp.
-    even, parity: a number without fraction whose sum with the parity is odd counts as one less.
-    tie_bits: int64 [channels], none above the shift; where it is not 0, a number whose highest so many fraction bits
-        are 0 counts as one less, if it is at most the pivot; None: all are 0.
-    pivot: the code of zero, or the nearest of low..high; 0 without such ties.
+    shift: fraction bits of the number, which is sum * factor + addend.
+    low, high: lowest and highest code.
+    even: a number whose fraction is 0 counts one less if its integer part plus `parity` is odd.
+    parity: 0 or 1, see `even`.
+    tie_bits: int64 [channels], none above `shift`; where it is not 0, a number whose highest `tie_bits` fraction bits
+        are 0 counts one less if its integer part is at most `pivot`. None: all are 0.
+    pivot: the code that stands for zero, or the nearest one of low..high; 0 without such ties.
     ranked: steps that all channels share, whose first word is `low` and whose last one is `high`; None: there are none.
 
-    Range: int64 holds the sums times their factors with the addends.
+    Range: sum * factor + addend must fit int64.
     """
 
     factor: np.ndarray = field(repr=False)
@@ -59,6 +62,7 @@ class MultiplyShift:
             return self.ranked.golden((number >> (self.shift - bits)) - (self.low << bits))
         code = number >> self.shift
         fraction = number & ((1 << self.shift) - 1)
+        # The addend has half a unit, so what was a tie is a number whose fraction is 0.
         if self.even:
             code = code - ((fraction == 0) & ((code + self.parity) & 1 == 1))
         if self.tie_bits is not None:

@@ -1,4 +1,4 @@
-"""Products with a constant for each channel, as a scaler makes them: their widths, and the moves that they take."""
+"""Products of sums with a constant of each channel, as requantizers make them: their widths, and their latency."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from nnhw.errors import MappingError
 from nnhw.ir.types import IntType
 
 ADDER_BITS = 32
-"""Bits that one registered adder adds; a wider sum takes two moves for each addition."""
+"""Widest sum, in bits, that is added in one move; wider ones take two moves for each addition."""
 LOWER_BITS = 24
-"""Bits that are added first where an addition takes two moves, and the sum is not much wider than an adder."""
+"""Bits that are added in the first of two moves, unless more than `ADDER_BITS` would remain for the second."""
 DSP_PIECE_BITS = 15
-"""Bits of a factor that one DSP block takes beside a sign: 16 x 16 signed multipliers serve both families."""
+"""Bits of a factor, beside a sign, that one DSP block takes: both families have signed multipliers of 16 x 16 bits."""
 FUSED_FACTOR_BITS, FUSED_BITS, FUSED_MOVES = 16, 32, 4
-"""Of a DSP block of the iCE40 that multiplies and adds: bits of its factors and of its result, moves that it takes."""
+"""For a DSP block of the iCE40 that multiplies and adds: bits of a factor, bits of the result, moves of latency."""
 
 
 def radix4_digits(values: np.ndarray) -> np.ndarray:
-    """Return the digits -1, 0, 1, 2 of integers to the base 4, lowest first: int64 [*shape, digits], at least one.
+    """Return the digits -1, 0, 1 or 2 of integers to the base 4, lowest first: int64 [*shape, digits], at least one.
 
-    Each of these multiples of a number is one LUT4 a bit, and no multiple needs an adder.
+    Each of these multiples of a number takes one LUT4 a bit and no adder, unlike a digit of 3.
     """
     rest = np.asarray(values, dtype=np.int64)
     digits: list[np.ndarray] = []
     while not digits or rest.any():
+        # The remainder in -1..2, so that the rest stays divisible by 4.
         digit = ((rest + 1) & 3) - 1
         digits.append(digit)
         rest = (rest - digit) >> 2
@@ -36,17 +37,17 @@ def radix4_digits(values: np.ndarray) -> np.ndarray:
 
 
 def tree_depth(operands: int) -> int:
-    """Return the levels of a tree of adders."""
+    """Return the levels of a tree of adders of two operands each."""
     return (operands - 1).bit_length()
 
 
 def lower_bits(bits: int) -> int:
-    """Return how many bits of an addition in two moves are added first; the others are at most `ADDER_BITS`."""
+    """Return how many bits of an addition of `bits` bits in two moves are added first; at most `ADDER_BITS` remain."""
     return min(bits, max(LOWER_BITS, bits - ADDER_BITS))
 
 
 def pieces(bits: int) -> int:
-    """Return into how many pieces a signed factor is cut for DSP blocks."""
+    """Return into how many pieces a signed factor of `bits` bits is cut for DSP blocks."""
     return max(1, -(-(bits - 1) // DSP_PIECE_BITS))
 
 
@@ -56,12 +57,12 @@ class Product:
 
     Parameters
     ----------
-    multiplier, addend: int64 [outputs, segments].
+    multiplier, addend: int64 [outputs, segments]; the requantizer chooses the segment by the raw sum.
     raw: range of the raw sums.
     dsp: multipliers in DSP blocks; else adders in logic, one partial product for each radix-4 digit.
-    fused: one DSP block of the iCE40 multiplies and adds.
+    fused: with `dsp`: one DSP block of the iCE40 multiplies and adds.
 
-    Range: no sum exceeds `bits`, so the adders work modulo 2**bits.
+    Range: every result fits `bits` bits, so the adders may work modulo 2**bits.
     """
 
     multiplier: np.ndarray = field(repr=False)
@@ -79,9 +80,9 @@ class Product:
 
     @property
     def is_magnitude(self) -> bool:
-        """Whether a fused product has the multiplier as sign and magnitude: it is wider than the block takes.
+        """Whether a fused product gets its multiplier as sign and magnitude, since two's complement is too wide.
 
-        A negative one comes with the complement of the sum, which lacks one multiplier: the addend has it.
+        For a negative multiplier -m the block computes ~raw * m = -raw * m - m, and the addend has the missing m.
         """
         return self.fused and self.multiplier_bits > FUSED_FACTOR_BITS
 
@@ -98,6 +99,7 @@ class Product:
     @cached_property
     def range(self) -> tuple[int, int]:
         """(lowest, highest) result over the whole raw range."""
+        # A line has its extremes at the ends of the range; and many channels have the same constants.
         pairs = set(zip(self.multiplier.ravel().tolist(), self.addend.ravel().tolist(), strict=True))
         ends = [m * x + b for m, b in pairs for x in (self.raw.low, self.raw.high)]
         return min(ends), max(ends)
@@ -106,12 +108,13 @@ class Product:
     def bits(self) -> int:
         """Width of the result, two's complement."""
         low, high = self.range
+        # At least one bit of the highest partial product lies within, even if no result is so high.
         top = self.top_shift + 1
         return max(bits_for_range(min(low, -1), high)[0], top)
 
     @property
     def top_shift(self) -> int:
-        """Weight, as a power of two, of the highest partial product."""
+        """How far the highest partial product is shifted left, in bits."""
         if self.fused:
             return 0
         if self.dsp:
@@ -121,6 +124,7 @@ class Product:
     @property
     def raw_bits(self) -> int:
         """Width of a raw sum, two's complement."""
+        # With -1 in the range, the number that holds it is signed.
         return bits_for_range(min(self.raw.low, -1), self.raw.high)[0]
 
     @property
@@ -135,7 +139,7 @@ class Product:
 
     @cached_property
     def operands(self) -> int:
-        """Partial products; digits that are zero in every channel have none."""
+        """Number of partial products; digits that are zero in every channel have none."""
         if self.fused:
             return 1
         if self.dsp:
@@ -149,29 +153,42 @@ class Product:
 
     @cached_property
     def level_moves(self) -> tuple[int, ...]:
-        """Moves of each level of the tree: the first ones, in logic, are narrow."""
+        """Moves of each level of the tree, 1 or 2: in logic the sums of the first levels are narrow."""
+        # An upper bound: a partial product has one bit more than a sum; each digit of distance adds two bits for its
+        # weight, and one for a carry.
         widest = [self.raw.bits + 1 + 3 * self.operands_span(1 << level) for level in range(1, self.levels + 1)]
         return tuple(self.moves if self.dsp or bits > ADDER_BITS else 1 for bits in widest)
 
     def operands_span(self, operands: int) -> int:
-        """Return an upper bound of how many digits apart neighbours so many operands from one another lie."""
+        """Return an upper bound of the digits that `operands` neighbouring partial products span.
+
+        Where no digit between them is left out, it is their number; else 64, which stands for any.
+        """
         used = np.flatnonzero(self.digits.any(axis=(0, 1)))
         return min(operands, len(used)) if len(used) == used.max(initial=-1) - used.min(initial=0) + 1 else 64
 
     @property
     def moves(self) -> int:
-        """Moves of one wide addition."""
+        """Moves of an addition of full width, 1 or 2."""
         return 1 if self.bits <= ADDER_BITS else 2
 
     @property
     def latency(self) -> int:
-        """Moves: constants, (DSP inputs,) partial products, their tree, the addend; or constants and the DSP block."""
+        """Moves from a raw sum to the result: constants, (DSP inputs,) partial products, their tree, the addend.
+
+        If fused: constants, and the DSP block.
+        """
         if self.fused:
             return 1 + FUSED_MOVES
         return 1 + self.dsp + 1 + sum(self.level_moves) + self.moves
 
 
 def reject_wide(product: Product) -> None:
-    """Refuse a product beyond 64 bits: neither the golden function nor the adders hold it."""
+    """Refuse a product of more than 64 bits: neither int64 in the golden function nor two adders hold it.
+
+    Raises
+    ------
+    MappingError: it has more.
+    """
     if product.bits > 2 * ADDER_BITS:
         raise MappingError(f"scaler needs sums of at most {2 * ADDER_BITS} bits, given {product.bits}; use fewer bits")

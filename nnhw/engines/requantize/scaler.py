@@ -21,18 +21,22 @@ class Scaler:
 
     Parameters
     ----------
-    multiplier, addend: int64 [outputs, segments].
-    shift: of all channels.
-    code: type of the codes; the addend holds -((code.low + floor) << shift), so that the result counts from 0.
+    multiplier, addend: int64 [outputs, segments]: the function is a straight line in each segment.
+    shift: bits, the same in all channels.
+    code: type of the codes; the addend holds -((code.low + floor) << shift), so that the shifted result counts from 0.
     raw: range of the raw sums.
-    borders: int64 [outputs, segments - 1], ascending: how many are reached chooses the segment.
+    borders: int64 [outputs, segments - 1], ascending raw sums: how many of them a sum reaches is its segment.
     dsp: multipliers in DSP blocks.
     logic: constants in logic; else in block RAM.
-    floor, ceiling: added to the index, and where it ends, of codes of which not all occur; None: the highest code.
+    floor, ceiling: lowest and highest index, if not all codes occur; None: that of the highest code.
     even, parity: see `MultiplyShift`: the addend holds half a unit, so these are the ties of rounding half to even.
     fused: with `dsp`: one DSP block of the iCE40 multiplies and adds.
 
-    Timing: constants and product (two moves more with segments, two with ties), two moves for the clamp.
+    Timing: the product, two moves more with several segments, two more if `even`, and two for the clamp.
+
+    Raises
+    ------
+    MappingError: shapes do not go together, or the product is too wide.
     """
 
     multiplier: np.ndarray
@@ -70,12 +74,12 @@ class Scaler:
 
     @property
     def span(self) -> int:
-        """Highest result of the clamp, which starts from 0."""
+        """Highest result of the clamp, whose lowest is 0: ceiling - floor."""
         return (index_span(self.code) if self.ceiling is None else self.ceiling) - self.floor
 
     @property
     def segments(self) -> int:
-        """Straight pieces of the function."""
+        """Straight segments of the function."""
         return int(self.multiplier.shape[1])
 
     @cached_property
@@ -91,6 +95,7 @@ class Scaler:
     def golden(self, raw: np.ndarray) -> np.ndarray:
         """Return the codes int64 [n, outputs] of raw sums [n, outputs]."""
         segment = count_reached(self.borders, raw)
+        # Constants of the segment that each sum lies in, int64 [n, outputs].
         multiplier = np.take_along_axis(self.multiplier.T, segment, axis=0)
         addend = np.take_along_axis(self.addend.T, segment, axis=0)
         index = MultiplyShift(multiplier, addend, self.shift, 0, self.span, self.even, self.parity).golden(raw)

@@ -1,4 +1,4 @@
-"""The requantizer that looks its codes up."""
+"""The requantizer that looks its codes up in a table."""
 
 from __future__ import annotations
 
@@ -12,17 +12,22 @@ from nnhw.ir.types import IntType
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A code for each raw sum, looked up.
+    """A table with a code for each raw sum.
 
     Parameters
     ----------
-    codes: int64 [outputs, raw.high - raw.low + 1], or [1, ..] where all channels share one table.
+    codes: int64 [outputs, raw.high - raw.low + 1], or [1, ..] if all channels share one table; the first column is for
+        the lowest sum.
     code: type of the codes.
     raw: range of the raw sums.
-    channels: how many there are.
+    channels: number of channels.
     logic: the table is constants in logic; else in block RAM.
 
     Timing: one move for the address, one for the memory.
+
+    Raises
+    ------
+    MappingError: the codes have another shape.
     """
 
     codes: np.ndarray

@@ -13,12 +13,12 @@ from nnhw.ir.types import IntType
 
 @dataclass(frozen=True, eq=False)
 class Thresholds:
-    """Comparisons that turn a raw sum into a code, all at once, in the cycle of the sum.
+    """Comparisons of a raw sum with all steps of its channel at once, in the cycle of the sum.
 
     Parameters
     ----------
-    steps: int64 [outputs, levels - 1], ascending, in raw sums: how many are reached is the index of the code.
-    descending: bool [outputs]: the index counts from the highest code down.
+    steps: int64 [outputs, levels - 1], ascending raw sums: how many of them a sum reaches (>=) is its index.
+    descending: bool [outputs]: in these channels the index is the number of steps that are not reached.
     code: type of the codes; `code.low` (or -1) is the code of index 0.
     """
 
@@ -33,7 +33,7 @@ class Thresholds:
 
     @property
     def latency(self) -> int:
-        """No register between a sum and its code."""
+        """0: there is no register between a sum and its code."""
         return 0
 
     def golden(self, raw: np.ndarray) -> np.ndarray:
@@ -44,26 +44,37 @@ class Thresholds:
 
 
 def count_reached(steps: np.ndarray, raw: np.ndarray) -> np.ndarray:
-    """Return how many steps [outputs, levels - 1] of its channel each raw sum [n, outputs] reaches."""
+    """Return int64 [n, outputs]: how many of its channel's ascending steps each raw sum reaches (>=).
+
+    Parameters
+    ----------
+    steps: int64 [outputs, levels - 1].
+    raw: int64 [n, outputs].
+    """
+    # side="right" counts a sum that equals a step as one that reaches it.
     columns = [np.searchsorted(row, column, side="right") for row, column in zip(steps, raw.T, strict=True)]
     return np.stack(columns, axis=1).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class ThresholdSearch:
-    """Binary search among sorted steps: one level of the tree, and one memory, for each move.
+    """Binary search among the sorted steps of a channel: each level of the search tree has a memory of its own.
 
     Parameters
     ----------
-    steps: int64 [outputs, levels - 1], ascending, in raw sums.
-    descending: bool [outputs]: the index counts from the highest code down; all False where there is a table.
+    steps: int64 [outputs, levels - 1], ascending raw sums.
+    descending: bool [outputs]: in these channels the index is the number of steps not reached; all False with a table.
     code: type of the codes.
     raw: range of the raw sums.
-    table: code of each count of steps, int64 [outputs, levels]; None: the count is the index of the code.
-    logic_words: memories of at most so many words are constants in logic, the others block RAM.
-    registered: a step waits in a register before it is compared, where a block RAM takes most of a cycle.
+    table: code for each count of steps, int64 [outputs, levels]; None: the count is the index of the code.
+    logic_words: memories of at most so many words are constants in logic, the others are in block RAM.
+    registered: a step waits in a register before it is compared, for where a block RAM takes most of a cycle.
 
-    Timing: one move for each level, two if registered, one before, and one for the table.
+    Timing: `level_moves` for each level of the tree, one move for the result, and one for the table.
+
+    Raises
+    ------
+    MappingError: the table has another shape, or there is one although a channel descends.
     """
 
     steps: np.ndarray
@@ -88,7 +99,8 @@ class ThresholdSearch:
 
     @property
     def levels(self) -> int:
-        """Levels of the search: comparisons of one sum."""
+        """Levels of the search tree: comparisons for one sum."""
+        # A tree of n levels has room for 2**n - 1 steps.
         return int(self.steps.shape[1]).bit_length()
 
     @property
@@ -98,7 +110,7 @@ class ThresholdSearch:
 
     @property
     def level_moves(self) -> int:
-        """Moves that one level takes."""
+        """Moves of one level of the tree, 1 or 2."""
         return 1 + self.registered
 
     def golden(self, raw: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The array of a shared engine: what synthesis needs to know, and every limit that a program must keep."""
+"""The array of a shared engine: the parameters of its hardware, and with them every limit that programs must keep."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ import enum
 import json
 import zlib
 from dataclasses import dataclass
+from functools import cached_property
 
 from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.errors import MappingError
 from nnhw.ir.types import IntType
 
 ENGINE_VERSION = 2
-"""Of the records and of what the hardware makes of them: a program of another version is for another array."""
+"""Version of the form and meaning of records: it is part of `ArrayConfig.id`, so older programs are refused."""
 MOST_SHIFTS = 4
 MOST_PRODUCT_BITS = 64
 POWERS_OF_TWO = {"lanes": 64, "simd": 64, "weight_bits": 8, "activation_bits": 8, "word_bits": 512}
-"""Parameters that are powers of two, and the most that each may be."""
+"""Parameters that must be powers of two, with their highest values."""
 DSP_FACTOR_BITS, DSP_NUMBER_BITS = 16, 32
-"""Of a factor and of the result of the DSP block that makes a requantizer's multiplication and addition."""
+"""Bits of a factor, and of the result, of a DSP block that makes a requantizer's multiplication and addition."""
 MOST_TIE_BITS = 31
 MOST_PLACE_BITS = 24
 MOST_STEP_BITS = 2
-"""Codes of a requantizer that compares sums with a step for each."""
+"""Bits of the widest codes of a requantizer that compares a sum with a step for each code."""
 
 
 CELLS_LOG2 = 4
@@ -85,7 +86,7 @@ class StepMemory:
 
 
 class Requantizing(enum.StrEnum):
-    """How sums become codes: all give what a `Compute` says."""
+    """How hardware makes codes from sums; the codes are those that `Compute` defines in any case."""
 
     LOGIC = "logic"
     DSP = "dsp"
@@ -100,16 +101,17 @@ class ArrayConfig:
     ----------
     lanes: output channels computed at once; a power of two.
     simd: products of one lane in a cycle, over input channels; a power of two.
-    weight_bits, activation_bits: two's complement of exactly so many bits; powers of two up to 8.
-    word_bits, words: of the memory that holds program, weights and activations; one port.
-    rows: of the weight cache in block RAM; a row has a weight for each product of a cycle.
-    sum_bits: of an accumulator.
-    factor_bits, addend_bits: of the requantizer's constants, two's complement.
-    shifts: that a record may choose from, ascending; one to four.
+    weight_bits, activation_bits: bits of weights and of stored codes, two's complement; powers of two up to 8.
+    word_bits, words: bits of a word, and words, of the memory for program, weights and activations, which has one port.
+    rows: rows of the weight cache in block RAM; a row has a weight for each product of a cycle.
+    sum_bits: bits of an accumulator.
+    factor_bits, addend_bits: bits of the requantizer's constants, two's complement.
+    shifts: right shifts from which a record chooses, one to four, ascending.
     drains: sums requantized in a cycle; divides `lanes`.
-    i_lanes: elements of a beat of input.
+    i_lanes: elements of an input beat.
     dsp: products are made in DSP blocks.
-    dsp_lanes: without `dsp`, so many lanes have their products in DSP blocks all the same; programs do not see it.
+    dsp_lanes: without `dsp`: how many lanes have their products in DSP blocks nevertheless; it does not matter to
+        programs.
     requantizing: multiplication and addition in logic or in a DSP block of the iCE40, or comparisons with the steps.
     weight_stream: records of one position may multiply while their weights come, which need no cache then.
     tie_bits: (least, most) fraction bits that tell ties of lanes that round them away from zero; None: no lane does.
@@ -222,76 +224,78 @@ class ArrayConfig:
 
     @property
     def steps_per_word(self) -> int:
-        """Cycles that a full word of activations feeds a dense array."""
+        """Steps that the array makes with a full word of activations, in a dense record."""
         return self.codes_per_word // self.simd
 
     @property
     def granule_bits(self) -> int:
-        """Bits of one code of every lane: what is stored at once."""
+        """Bits of a granule, the codes of all lanes: as much as is stored at once."""
         return self.lanes * self.activation_bits
 
     @property
     def parts(self) -> int:
-        """Words of a granule, where it is that long; else 1."""
+        """Words of a granule, if it is longer than a word; else 1."""
         return max(1, self.granule_bits // self.word_bits)
 
     @property
     def slices(self) -> int:
-        """Granules of a word, where it is that long; else 1."""
+        """Granules of a word, if it is longer than a granule; else 1."""
         return max(1, self.word_bits // self.granule_bits)
 
     @property
     def row_words(self) -> int:
-        """Memory words of a row of weights, from its first word on."""
+        """Memory words of a row of weights; a row begins with a new word."""
         return -(-self.products * self.weight_bits // self.word_bits)
 
     @property
     def channelwise_words(self) -> int:
-        """Memory words of a row of which only each lane's first weight is needed."""
+        """Memory words of a row in a channelwise record, which needs the first weight of each lane only."""
         return -(-self.lanes * self.weight_bits // self.word_bits)
 
-    @property
+    @cached_property
     def constant_lanes(self) -> int:
-        """Lanes whose constants lie in one word, where a word holds those of several; they are drained at once."""
+        """Lanes whose constants share a memory word; they are requantized in the same cycle."""
+        # The highest power of two of them that fits a word.
         return min(self.drains, 1 << (max(1, self.word_bits // self.constant_bits).bit_length() - 1))
 
-    @property
+    @cached_property
     def constant_words(self) -> int:
-        """Memory words of the constants of a lane."""
+        """Memory words of the constants of a lane, or of `constant_lanes` lanes that share one."""
         return -(-self.constant_bits // self.word_bits)
 
-    @property
+    @cached_property
     def constant_bits(self) -> int:
         """Bits of the constants of a lane."""
         if self.requantizing == Requantizing.STEPS:
             return self.steps * (self.sum_bits + 1)
         return self.line_bits + self.tie_code_bits
 
-    @property
+    @cached_property
     def line_bits(self) -> int:
         """Bits of factor and addend of a lane."""
         if self.requantizing == Requantizing.LOGIC:
             return 2 * self.digits + self.stored_addend_bits
         return self.factor_bits + self.addend_bits
 
-    @property
+    @cached_property
     def tie_code_bits(self) -> int:
-        """Bits of the number that says how many fraction bits tell a lane's ties; see `tie_code`."""
+        """Bits of the code for how many fraction bits tell a lane's ties; see `tie_code`."""
         return 0 if self.tie_bits is None else (self.tie_bits[1] - self.tie_bits[0] + 1).bit_length()
 
-    @property
+    @cached_property
     def digits(self) -> int:
         """Radix-4 digits of the factor of a requantizer in logic, each in -1..2."""
+        # One more than in plain radix 4: digits of -1 carry into the next one.
         return self.factor_bits // 2 + 1
 
-    @property
+    @cached_property
     def stored_addend_bits(self) -> int:
-        """Bits of such a requantizer's addend, with what the digits of -1 leave out; see `records.recode`."""
+        """Bits of the addend of a requantizer in logic, with the correction for digits of -1; see `records.recode`."""
         return max(self.addend_bits, 2 * self.digits) + 1
 
     @property
     def steps(self) -> int:
-        """Steps of a function whose codes take all patterns."""
+        """Steps of a function that takes every code: one less than there are codes."""
         return (1 << self.activation_bits) - 1
 
     @property
@@ -305,7 +309,7 @@ class ArrayConfig:
         """Memory words of that."""
         return -(-self.entry_bits // self.word_bits)
 
-    @property
+    @cached_property
     def is_magnitude(self) -> bool:
         """Whether a factor is stored as sign and magnitude: it has a bit more than a DSP block takes."""
         return self.requantizing == Requantizing.DSP and self.factor_bits > DSP_FACTOR_BITS
@@ -319,7 +323,7 @@ class ArrayConfig:
 
     @property
     def can_mix(self) -> bool:
-        """Whether DSP blocks make sums of products no later than logic does."""
+        """Whether lanes in DSP blocks can be mixed with lanes in logic: their sums come no later."""
         arithmetic = LaneArithmetic(self.activation, self.weight)
         return arithmetic.can_use_dsp and arithmetic.dsp_levels(self.simd) <= arithmetic.tree_levels(self.simd)
 
@@ -330,7 +334,7 @@ class ArrayConfig:
 
     @property
     def id(self) -> int:
-        """CRC-32 of all this: programs say for which array they are made."""
+        """CRC-32 of all parameters that matter to programs, which name the array that they are made for."""
         fields = dataclasses.asdict(self)
         del fields["dsp_lanes"]
         for name in ("weight_stream", "tie_bits", "step_memory"):
@@ -340,14 +344,14 @@ class ArrayConfig:
         return zlib.crc32(document.encode())
 
     def tie_code(self, bits: int) -> int | None:
-        """Return what stands for so many bits that tell a lane's ties: 0 for none; None where there is nothing."""
+        """Return the code for the number of bits that tell a lane's ties: 0 for none; None if the array has no code."""
         if not bits:
             return 0
         least, most = self.tie_bits or (1, 0)
         return bits - least + 1 if least <= bits <= most else None
 
     def chunks(self, channels: int) -> int:
-        """Return the words of a pixel of so many channels."""
+        """Return the memory words of a pixel of `channels` channels."""
         return -(-channels // self.codes_per_word)
 
 

@@ -1,4 +1,4 @@
-"""What is counted of each record of a program, and what the schedule says of it."""
+"""Cycle counts of the records of a program, as simulated hardware counts them and as the schedule predicts them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from nnhw.engines.shared.records import Compute, Fill, Record
 
 @dataclass(frozen=True)
 class RecordCount:
-    """What a record took, or several.
+    """Cycles that a record took, or several records together.
 
     Parameters
     ----------
-    cycles: from the first of the descriptor's fetch to the last before that of the next record.
-    busy: of them, those in which the array multiplied.
-    input_wait, output_wait: of them, those in which it waited for a beat, or for room for a byte.
+    cycles: from the first cycle of the descriptor's fetch to the last one before that of the next record.
+    busy: those of them in which the array multiplied.
+    input_wait, output_wait: those of them in which the record waited for a beat; for room for a byte.
     """
 
     cycles: int = 0
@@ -36,9 +36,9 @@ class RecordCount:
 
 
 COUNTER_BITS = 32
-"""Of each number that simulated hardware tells of a record."""
+"""Bits of each number in which simulated hardware gives the counts of a record."""
 COUNTER_WORDS = 1 + len(fields(RecordCount))
-"""Such numbers: the record's index, then the fields of its `RecordCount` in their order."""
+"""How many there are: the record's index, then the fields of its `RecordCount` in their order."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,11 @@ class CountedPart:
 
     Parameters
     ----------
-    kind: `input`, `layer` or `output`.
-    name: the model's of the layer; of the IR's value that comes in or goes out.
-    records: their indices.
-    cycles: that they take where nothing waits. busy: of them, those in which the array multiplies.
+    kind: 'input', 'layer' or 'output'.
+    name: name of the model's layer, or of the IR value that comes in or goes out.
+    records: indices of the records.
+    cycles: cycles that they take if input and output are always ready.
+    busy: those of them in which the array multiplies.
     """
 
     kind: str
@@ -61,7 +62,7 @@ class CountedPart:
 
 
 def program_parts(config: SharedConfig) -> tuple[CountedPart, ...]:
-    """Return the parts of a program, in the order in which they begin; a record is in one of them."""
+    """Return the parts of a program, in the order in which they begin; each record is in exactly one of them."""
     found = dict[tuple[str, str], list[int]]()
     for index, record in enumerate(config.records):
         if isinstance(record, Compute):
@@ -83,21 +84,22 @@ def program_parts(config: SharedConfig) -> tuple[CountedPart, ...]:
 
 
 def as_predicted(record: Record, count: RecordCount, array: ArrayConfig) -> bool:
-    """Return whether a record took the cycles of the schedule, and besides those in which it had to wait."""
+    """Return whether a record took as many cycles as the schedule says, plus those in which it had to wait."""
     predicted = record_cycles(record, array)
     most = predicted.total + count.input_wait + count.output_wait
+    # Some of the waiting for output may have been in cycles that are idle anyway.
     least = most - min(count.output_wait, _hidden_wait(record, array))
     return count.busy == predicted.busy and least <= count.cycles <= most
 
 
 def least_cycles(config: SharedConfig) -> int:
-    """Return the cycles of a frame but those in which the program waits, where as many of these as can cost nothing."""
+    """Return the fewest cycles of a frame besides those of waiting, of which as many as possible are idle anyway."""
     hidden = sum(_hidden_wait(record, config.array) for record in config.records)
     return sum(part.cycles for part in program_parts(config)) - hidden
 
 
 def _hidden_wait(record: Record, array: ArrayConfig) -> int:
-    """Return the most cycles of waiting for output that cost nothing: there are idle ones, in which raw sums leave."""
+    """Return how many cycles of waiting for output can cost nothing: raw sums leave in cycles that are idle anyway."""
     if not isinstance(record, Compute) or not record.raw:
         return 0
     sent = finish_latency(array) + record.channels[1] * record.raw

@@ -1,4 +1,4 @@
-"""Cycles of a program: the schedule is fixed, so they are a sum over its records."""
+"""Cycles of a program. The schedule of a record does not depend on data, so they are a sum over its records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FETCH_LATENCY = 2
 """Cycles from the read of a word to its arrival."""
 POINT_CYCLES = 2
-"""Cycles to the first address of a record's work, and to the address of the next record."""
+"""Cycles to compute the first address of a record's work; as many for the address of the next record."""
 STEP_LATENCY = 4
 """Cycles from the schedule's step to the lanes: its address, the address's step, memory, word."""
 
@@ -26,7 +26,7 @@ the step's place and its register, comparison, count, code and its register."""
 
 
 def lane_latency(array: ArrayConfig) -> int:
-    """Return the cycles from a word to the sums of its products: factors, products, adders."""
+    """Return the cycles from a word to the sums of its products: registers of factors, products, adders."""
     arithmetic = LaneArithmetic(array.activation, array.weight)
     return arithmetic.dsp_levels(array.simd) if array.dsp else 1 + arithmetic.tree_levels(array.simd)
 
@@ -58,9 +58,9 @@ def tail_cycles(array: ArrayConfig) -> int:
 
 
 def fixed_cycles(array: ArrayConfig) -> int:
-    """Return the cycles of a `Compute` whose words have come and whose positions are done: latencies.
+    """Return the cycles of a `Compute` beyond those of its words and positions, which are latencies.
 
-    Where positions have no gap, there is one idle cycle more.
+    If its positions have no gap, it has one more idle cycle.
     """
     return FETCH_LATENCY + 1 + 2 * POINT_CYCLES + tail_cycles(array)
 
@@ -71,9 +71,9 @@ class RecordCycles:
 
     Parameters
     ----------
-    fetch: descriptor, constants, weights.
-    busy: in which the array multiplies.
-    other: gaps, latencies, and beats of transfers.
+    fetch: cycles in which descriptor, constants and weights are fetched.
+    busy: cycles in which the array multiplies.
+    other: cycles of gaps, latencies, and beats of transfers.
     """
 
     fetch: int
@@ -107,15 +107,16 @@ def position_cycles(record: Compute, array: ArrayConfig) -> int:
 
 
 def stream_cycles(words: int, steps: int, array: ArrayConfig) -> int:
-    """Return the cycles of a position whose weights come meanwhile, from the first word of them to the last step.
+    """Return the cycles of a position whose weights are streamed, from the read of their first word to the last step.
 
-    The memory gives a word of weights a cycle, but for the cycles in which it gives activations: `stream_lead` cycles
-    behind the first step of those before.
+    The memory reads a word of weights in each cycle, except where it reads a word of activations, which it does
+    `stream_lead` cycles after the first step of each word.
 
     Parameters
     ----------
-    words, steps: of activations, and cycles in which the array multiplies each.
+    words, steps: words of activations, and steps that the array makes with each.
     """
+    # With fewer reads for a word than the lead, the weights of `lead` words are read before the activations of these.
     reads, lead = steps * array.row_words, stream_lead(array)
     if reads < lead:
         return words + (words - 1) // lead * lead
@@ -131,17 +132,17 @@ def stream_lead(array: ArrayConfig) -> int:
 
 
 def transfer_cycles(record: Fill | Emit, array: ArrayConfig) -> int:
-    """Return the cycles of a transfer whose other side never waits."""
+    """Return the cycles of a transfer if the other side of the stream is always ready."""
     if isinstance(record, Fill):
         return record.pixels * record.elements // array.i_lanes
     return record.pixels * (record.elements + 2 * array.chunks(record.elements))
 
 
 def raw_cycles(record: Compute, array: ArrayConfig) -> int:
-    """Return the cycles in which a record waits for its raw results, which are taken as they leave.
+    """Return the cycles that a record with raw results waits for them to leave, if the output is always ready.
 
-    A position begins, behind one idle cycle at least, when the results of the one before have left, and so does the
-    next record.
+    A position begins when the results of the one before have left, after one idle cycle at least; so does the next
+    record.
     """
     if not record.raw:
         return 0
@@ -156,9 +157,11 @@ def needed_gap(words: int, steps: int, window: int, array: ArrayConfig) -> int:
 
     Parameters
     ----------
-    words, steps: read for one position, and cycles spent on each.
-    window: positions of one stored pixel.
+    words, steps: words that are read for one position, and cycles spent on each.
+    window: positions that are joined in one stored pixel.
     """
+    # The drain must be empty before the next sums come; the port needs free cycles to write a pixel's words; and a
+    # position takes two cycles at least, as the outer loops of the schedule hear of its end a cycle late.
     drain = array.drain_cycles - words * steps
     free = -(-array.parts // window) - words * (steps - 1)
     return max(0, drain, free, 2 - words * steps)

@@ -1,4 +1,4 @@
-"""What a program computes, in NumPy: every code that is stored, every byte that leaves."""
+"""What a program computes, in NumPy: every code that it stores, and every byte that leaves."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stored:
-    """What a `Compute` has stored for one frame.
+    """What a `Compute` stores for one frame.
 
     Parameters
     ----------
-    record: its index in the program.
+    record: index of the record in the program.
     codes: int64 [pixels, lanes].
-    addresses: int64 [pixels], of the first word.
-    slice: granule in that word.
+    addresses: int64 [pixels], address of the first word of each pixel's codes.
+    slice: which granule of that word they are, if a word has several; else 0.
     """
 
     record: int
@@ -34,7 +34,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Trace:
-    """One frame: what each record stored, and the bytes that left."""
+    """The results of one frame: what each `Compute` stored, and the bytes that left, uint8 [bytes]."""
 
     stored: tuple[Stored, ...]
     output: np.ndarray
@@ -43,12 +43,12 @@ class Trace:
 def run_program(config: SharedConfig, elements: np.ndarray) -> Trace:
     """Run a program for one frame.
 
-    Every `Compute` reads all that it needs before it stores anything: a program whose tensors overlap in another way
-    than the hardware's order allows is wrong, and shows as a difference to the hardware.
+    Here every `Compute` reads all that it needs before it stores anything. A program that overwrites what the hardware
+    still has to read is wrong, and is found out by comparison with the hardware.
 
     Parameters
     ----------
-    elements: int64 [elements], patterns of `activation_bits` bits or codes, in stream order.
+    elements: int64 [elements], codes or their bit patterns of `activation_bits` bits, in stream order.
     """
     array = config.array
     memory = np.zeros((array.words, array.codes_per_word), dtype=np.int64)
@@ -72,13 +72,16 @@ def run_program(config: SharedConfig, elements: np.ndarray) -> Trace:
 
 
 def wrap(values: np.ndarray, bits: int) -> np.ndarray:
-    """Return numbers as two's complement of so many bits."""
+    """Return the numbers, int64 of any shape, that remain of values in two's complement of `bits` bits."""
     top = 1 << (bits - 1)
     return ((values + top) & ((1 << bits) - 1)) - top
 
 
 def walk(record: Compute) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (address, row, column) of the words read, int64 [positions, ky * kx, words], addresses not reduced."""
+    """Return (addresses, rows, columns) of the words read, each int64 [positions, ky * kx, words].
+
+    Addresses are not yet taken modulo the words of the memory.
+    """
     axes = []
     for start, part in ((record.start, "address"), (record.row, "row"), (record.column, "column")):
         total = np.full((1,) * len(record.loops), start, dtype=np.int64)
@@ -113,6 +116,7 @@ def compute_sums(memory: np.ndarray, record: Compute, array: ArrayConfig) -> np.
         rows = np.broadcast_to(rows, (taps, array.lanes)) if record.hold else rows
         return wrap(np.einsum("ptk,tk->pk", codes, rows), array.sum_bits)
     codes = words[..., : record.steps * array.simd].reshape(positions, -1)
+    # In the order of the codes: row after row, in each the products of a lane.
     rows = record.weights.transpose(0, 2, 1).reshape(-1, array.lanes)
     if record.hold:
         rows = np.tile(rows, (record.taps, 1))
@@ -120,7 +124,9 @@ def compute_sums(memory: np.ndarray, record: Compute, array: ArrayConfig) -> np.
 
 
 def _fill(memory: np.ndarray, record: Fill, elements: np.ndarray, array: ArrayConfig) -> None:
+    """Write the elements int64 [pixels * elements] of a tensor that comes in to memory."""
     bits = array.activation_bits
+    # Inverting the top bit turns unsigned codes into signed ones, 2**(bits - 1) lower.
     codes = wrap(elements ^ (record.flip << (bits - 1)), bits).reshape(record.pixels, record.elements)
     words = array.chunks(record.elements)
     padded = np.pad(codes, ((0, 0), (0, words * array.codes_per_word - record.elements)))
@@ -128,6 +134,7 @@ def _fill(memory: np.ndarray, record: Fill, elements: np.ndarray, array: ArrayCo
 
 
 def _emit(memory: np.ndarray, record: Emit, array: ArrayConfig) -> np.ndarray:
+    """Return the bytes of a tensor that goes out, uint8 [pixels * elements]."""
     bits, words = array.activation_bits, array.chunks(record.elements)
     codes = memory[record.start : record.start + record.pixels * words].reshape(record.pixels, -1)[:, : record.elements]
     if record.flip:
@@ -136,6 +143,7 @@ def _emit(memory: np.ndarray, record: Emit, array: ArrayConfig) -> np.ndarray:
 
 
 def _store(memory: np.ndarray, record: Compute, codes: np.ndarray, index: int, array: ArrayConfig) -> Stored:
+    """Write the codes int64 [pixels, lanes] of record number `index` to memory; return what was stored."""
     addresses = (record.target + record.target_step * np.arange(record.pixels)) % array.words
     # Pixel after pixel: granules may overlap, and then the later pixel counts.
     first = array.lanes * record.target_slice if array.slices > 1 else 0
@@ -145,4 +153,5 @@ def _store(memory: np.ndarray, record: Compute, codes: np.ndarray, index: int, a
 
 
 def _raw_bytes(sums: np.ndarray, count: int) -> np.ndarray:
+    """Return the lowest `count` bytes of each sum, uint8 [bytes], the lowest first."""
     return ((sums.reshape(-1, 1) >> (8 * np.arange(count))) & 0xFF).astype(np.uint8).reshape(-1)

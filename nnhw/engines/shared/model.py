@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from nnhw.engines.shared.program import SharedConfig
 
 START_CYCLES = 16
-"""Cycles from reset in which an engine has surely begun with its program: one or two."""
+"""Cycles after a reset within which an engine has begun its program; it takes one or two."""
 BUFFERED = 2
-"""Bytes of output that are taken ahead of whoever reads them."""
+"""Bytes of output that the buffer behind the engine holds."""
 
 
 @dataclass(frozen=True)
 class Action:
-    """Cycles that are spent alike.
+    """A number of cycles that are all spent in the same way.
 
     Parameters
     ----------
-    kind: `wait` for nothing outside, `take` a beat of input in each, `give` a byte of output in each.
-    cycles: where neither input nor output keeps it waiting.
+    kind: 'wait': no stream is involved; 'take': a beat of input in each cycle; 'give': a byte of output in each.
+    cycles: how many, if input and output are always ready.
     """
 
     kind: str
@@ -44,12 +44,13 @@ class Action:
 
 
 def actions(config: SharedConfig) -> Iterator[Action]:
-    """Yield what a program does with one frame."""
+    """Yield the actions of a program for one frame, in order."""
     for record in config.records:
         yield from _actions_of(record, config.array)
 
 
 def _actions_of(record: Record, array: ArrayConfig) -> Iterator[Action]:
+    """Yield the actions of one record, in order."""
     cycles = record_cycles(record, array)
     if isinstance(record, Fill):
         yield Action("wait", cycles.fetch + POINT_CYCLES)
@@ -69,8 +70,9 @@ def _actions_of(record: Record, array: ArrayConfig) -> Iterator[Action]:
 
 
 def _raw_actions(record: Compute, fetch: int, array: ArrayConfig) -> Iterator[Action]:
-    """Yield the actions of a record whose sums leave; a position begins when those of the one before have left."""
+    """Yield the actions of a record with raw results: a position begins when those of the one before have left."""
     count, finish, gap = record.channels[1] * record.raw, finish_latency(array), max(record.gap, 1)
+    # With raw results there is one idle cycle at least between positions, see `raw_cycles`.
     sent, work = finish + count, position_cycles(record, array) + finish
     for position in range(record.positions):
         idle = max(gap, sent) - sent if position else fetch + POINT_CYCLES + gap - 1
@@ -80,7 +82,7 @@ def _raw_actions(record: Compute, fetch: int, array: ArrayConfig) -> Iterator[Ac
 
 
 def lone_schedule(config: SharedConfig) -> Schedule:
-    """Return latency and interval of an engine without any other, whose input and output never wait."""
+    """Return latency and interval of an engine by itself, with input and output that are always ready."""
     cycle, first, last = 0, None, 0
     for action in actions(config):
         if action.kind == "take" and first is None:
@@ -88,12 +90,12 @@ def lone_schedule(config: SharedConfig) -> Schedule:
         cycle += action.cycles
         if action.kind == "give":
             last = cycle
-    # The last byte passes through the buffer in one cycle more.
+    # The last byte takes one more cycle through the output buffer.
     return Schedule(latency_cycles=last - (first or 0) + 1, interval_cycles=cycle)
 
 
 def rest_cycles(config: SharedConfig) -> int:
-    """Return the cycles from its start in which an engine has surely come to the first beat of its input."""
+    """Return a bound on the cycles from a reset until an engine waits for the first beat of its input."""
     before = itertools.takewhile(lambda action: action.kind != "take", actions(config))
     return START_CYCLES + load_cycles(config) + sum(action.cycles for action in before)
 
@@ -132,5 +134,5 @@ class SharedModel:
         return moves or leaves
 
     def state(self) -> Hashable:
-        """Return the action, its cycles left, and the bytes that are buffered."""
+        """Return the index of the current action, its cycles that are left, and the bytes in the buffer."""
         return self._index, self._left, self._buffered

@@ -82,15 +82,15 @@ class SharedConfig(EngineConfig):
 
     @property
     def image(self) -> bytes:
-        """Return what is loaded where what the engine sends is what leaves the device."""
+        """The bytes to be loaded into an engine whose output is that of the device."""
         return self.image_for(self.o_beats)
 
     def image_for(self, output_bytes: int) -> bytes:
-        """Return what is loaded; see `nnhw.protocol.PROGRAM_HEADER`.
+        """Return the bytes to be loaded; see `nnhw.protocol.PROGRAM_HEADER`.
 
         Parameters
         ----------
-        output_bytes: of a frame, that leave the device: with other engines behind this one, these say how many.
+        output_bytes: bytes of a frame that leave the device, which engines behind this one may change.
         """
         return program_image(self.array.id, words_to_bytes(self.words, self.array.word_bits), output_bytes)
 
@@ -106,7 +106,7 @@ class SharedConfig(EngineConfig):
 
     @property
     def cycles(self) -> int:
-        """Cycles of the whole program, where neither input nor output keeps it waiting."""
+        """Cycles of the whole program, if input and output are always ready."""
         return sum(record.total for record in program_cycles(self))
 
     @property
@@ -137,7 +137,7 @@ class SharedConfig(EngineConfig):
 
     @property
     def products(self) -> int:
-        """Products of the model in a frame."""
+        """Products of the model that it computes for a frame."""
         return sum(record.products for record in self.records if isinstance(record, Compute))
 
 
@@ -181,7 +181,8 @@ def output_bytes(record: Record) -> int:
 
 
 def elements_of(trace: Trace, element: IntType) -> np.ndarray:
-    """Return the bytes that left as elements int64 [elements] of a type: numbers, a bipolar one by its sign alone."""
+    """Return the bytes that left as elements int64 [elements] of a type, one of each byte."""
+    # Bytes are numbers in two's complement; a bipolar element is +1 or -1, told by the sign alone.
     numbers = trace.output.astype(np.int64)
     if element.bipolar:
         return 1 - 2 * (numbers >> 7)

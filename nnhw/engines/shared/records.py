@@ -20,10 +20,11 @@ from nnhw.engines.shared.array import ArrayConfig, Requantizing
 from nnhw.errors import MappingError
 
 LOOPS = ("word", "kx", "ky", "wx", "wy", "x", "y")
-"""Innermost first."""
+"""The nested loops of a `Compute`, innermost first: word of a tap, kernel, pooling window, output map."""
 COUNT_BITS = 10
+"""Bits of the fields with counts of words and of output columns and rows, and with the tensor's height and width."""
 WINDOW_BITS = 7
-"""Of the counts of kernels and pooling windows."""
+"""Bits of the fields with counts of kernels and of pooling windows."""
 EXTENT_BITS = 11
 SIZE_BITS = 16
 OVERLAID = {
@@ -32,13 +33,13 @@ OVERLAID = {
     "pixels_single": ("kx_single",),
     "elements_single": ("wx_single",),
 }
-"""Fields of transfers that lie in the places of fields of a `Compute`, which are as long together."""
+"""Fields of transfers --> the fields of a `Compute` whose bits they use; they are equally long."""
 STEPS = (
     *((f"{name}_address", f"{name}_row", f"{name}_column") for name in LOOPS),
     ("start", "row", "column"),
     ("next",),
 )
-"""Fields that are added to the address, row and column: by the step of a loop, at the start, and behind the record."""
+"""Groups of fields (address, row, column) that are added together: steps of the loops, the start, the next record."""
 
 
 class RecordKind(enum.IntEnum):
@@ -57,10 +58,10 @@ class Transfer:
     Parameters
     ----------
     start: address of its first word.
-    pixels: how many.
-    elements: of a pixel; of what comes in, a multiple of the array's `i_lanes`.
-    flip: the codes are unsigned outside: their top bit is inverted on the way.
-    node: the IR value.
+    pixels: number of pixels.
+    elements: elements of a pixel; for a `Fill` a multiple of the array's `i_lanes`.
+    flip: the codes are unsigned on the stream and signed in memory: their top bit is inverted on the way.
+    node: name of the IR value.
     """
 
     start: int
@@ -77,7 +78,7 @@ class Fill(Transfer):
 
 @dataclass(frozen=True)
 class Emit(Transfer):
-    """A tensor to the output stream, an element a byte: extended by its sign, or by zeros where it is flipped."""
+    """A tensor to the output stream, an element in each byte: extended by its sign, or by zeros if it is flipped."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,8 @@ class Loop:
 
     Parameters
     ----------
-    count: how often.
-    address, row, column: added when the loop steps on, while all loops inside it start anew.
+    count: iterations.
+    address, row, column: added when this loop goes on and all loops inside it go back to their start.
     """
 
     count: int = 1
@@ -109,12 +110,13 @@ class Loop:
 
 
 def make_loops(counts: Sequence[int], strides: Sequence[tuple[int, int, int]]) -> tuple[Loop, ...]:
-    """Return loops by their counts and by how far each step goes, both innermost first.
+    """Return loops for given counts and strides, both innermost first.
 
     Parameters
     ----------
-    strides: (address, row, column) from one step of a loop to the next, the loops inside it at the same place.
+    strides: (address, row, column) from one iteration of a loop to the next, all loops inside it at the same place.
     """
+    # `inner`: how far the loops inside have gone when they are at their end, which a step takes back.
     loops, inner = list[Loop](), [0, 0, 0]
     for count, stride in zip(counts, strides, strict=True):
         loops.append(Loop(count, *(step - back for step, back in zip(stride, inner, strict=True))))
@@ -124,27 +126,27 @@ def make_loops(counts: Sequence[int], strides: Sequence[tuple[int, int, int]]) -
 
 @dataclass(frozen=True, eq=False)
 class Compute:
-    """Up to `lanes` output channels of a layer, in every pixel.
+    """Up to `lanes` output channels of a layer, for all pixels.
 
-    For y, x, wy, wx, `gap` idle cycles and then the taps ky, kx, word. The codes of the positions wy, wx are joined by
-    their maximum.
+    A position is one output before pooling: its words are read in the loops ky, kx, word. Positions come in the loops
+    y, x, wy, wx, each after `gap` idle cycles; those of wy and wx are one stored pixel, the maximum of their codes.
 
     Parameters
     ----------
-    layer, node: of the model, and the IR value of which this is a part.
-    channels: (first, number) of the value's channels, in order; of several granules, all in each pixel.
-    start: address of the first word read; it, and every address, counts modulo the words of the memory.
-    row, column: of the first word read, as the border sees them.
-    height, width: a word outside 0 <= row < height, 0 <= column < width is border.
-    border: stored code of its elements.
+    layer, node: name of the model's layer, and of the IR value of which this is a part.
+    channels: (first, number) of the value's channels that it computes.
+    start: address of the first word read. All addresses are modulo the words of the memory.
+    row, column: row and column of the first word read, from which the border is found.
+    height, width: a word outside of 0 <= row < height, 0 <= column < width is border.
+    border: stored code of the border's elements.
     loops: by `LOOPS`.
     weights: int64 [rows, lanes, simd]; channelwise only [:, :, 0] counts.
     factor, addend: int64 [lanes] of the requantizer; None with `raw`.
-    channelwise: lane k takes channel k of a granule; else all lanes take the same `simd` channels of a word.
-    steps: cycles spent on a word; channelwise 1.
-    source_slice: granule in the word that is read, channelwise.
+    channelwise: lane k takes channel k of a granule; else all lanes take the same `simd` channels of a word (dense).
+    steps: steps, of a cycle each, that the array makes with a word; 1 if channelwise.
+    source_slice: if channelwise: which granule of the word is read.
     hold: all taps have the same row of weights.
-    streamed: its one position is computed while the weights come, a row in each step; they are not kept.
+    streamed: its only position is computed while the weights are read, a row for each step; they are not kept.
     gap: idle cycles in front of each position.
     shift: index into the array's shifts.
     even, parity, tie_bits, pivot: see `MultiplyShift`, of stored codes; of each lane, `tie_bits` are int64 [lanes].
@@ -152,11 +154,11 @@ class Compute:
     function: index of the program's step function behind the line; None: the line is all.
     raw: bytes of a sum that goes to the output stream instead; 0: codes are stored.
     target, target_step: address of the first word written, and words from one pixel to the next.
-    target_slice: granule in the word that is written.
-    zero: the model's codes are the stored ones and this; hardware does not know it.
-    planar: of several granules, one is stored in all pixels before the next; nor this.
-    first_pixel: of the value, the first one stored; nor this.
-    products: of the model's, border not counted.
+    target_slice: which granule of the word is written.
+    zero: the model's code is the stored code + zero. This field and those below do not reach the hardware.
+    planar: if the channels take several granules: all pixels of one are stored before those of the next.
+    first_pixel: number of the first pixel of the value that is stored.
+    products: multiplications of the model that it makes, without those with the border.
     """
 
     layer: str
@@ -212,12 +214,12 @@ class Compute:
 
     @property
     def pixels(self) -> int:
-        """Pixels stored."""
+        """Pixels that are stored."""
         return math.prod(self.counts[5:])
 
     @property
     def positions(self) -> int:
-        """Positions computed."""
+        """Positions that are computed."""
         return self.window * self.pixels
 
     @property
@@ -227,7 +229,7 @@ class Compute:
 
     @property
     def taps(self) -> int:
-        """Rows of weights that one position takes one after the other."""
+        """Rows of weights that one position needs, one after the other."""
         return math.prod(self.counts[1:3]) if self.channelwise else self.words * self.steps
 
 
@@ -237,12 +239,12 @@ Record = Fill | Compute | Emit
 def layout(array: ArrayConfig) -> Mapping[str, tuple[int, int]]:
     """Return (lowest bit, bits) of each field of a descriptor.
 
-    Counts, `steps`, `pixels`, `elements` and `outputs` are stored less one, `rows` less two, modulo its bits. `start`
-    serves all kinds; `pixels` and `elements` are of transfers; `next` is the address of the record that follows.
-    Fields of a loop are called `word_count`, `word_address`, `word_row`, `word_column`, and so on.
+    Counts, `steps`, `pixels`, `elements` and `outputs` are stored less one, `rows` less two, modulo its bits. All kinds
+    of records have `start`; transfers have `pixels` and `elements`; `next` is the address of the following record. The
+    fields of a loop are called `word_count`, `word_address`, `word_row`, `word_column`, and so on.
 
-    What is added to an address, in `STEPS`, begins with a word: hardware keeps these fields in a memory, from which a
-    step takes one. The other fields lie in the bits that this leaves, or behind; none crosses the end of a word.
+    Each group of `STEPS` begins with a new word, because hardware keeps these groups in a memory and reads one at a
+    time. The other fields use the bits that this leaves, or follow; none crosses the end of a word.
     """
     return _layout(*_format(array))
 
@@ -287,9 +289,15 @@ def _layout(
 
 
 def _fill_holes(sizes: dict[str, int], holes: list[tuple[int, int]], word: int) -> dict[str, tuple[int, int]]:
-    """Return places for fields in holes, each in the first that has room, and in words behind.
+    """Return places for fields: each in the first hole that has room, or in words that are added behind.
 
-    `target_step` lies in a word behind `target`: they go through the same register.
+    `target_step` must lie in a later word than `target`, because they go through the same register one after the other.
+
+    Parameters
+    ----------
+    sizes: bits of each field.
+    holes: ranges (first bit, end) of free bits, each within a word; they shrink as they are used.
+    word: bits of a word.
     """
     places: dict[str, tuple[int, int]] = {}
     for name, bits in sizes.items():
@@ -306,7 +314,7 @@ def _fill_holes(sizes: dict[str, int], holes: list[tuple[int, int]], word: int) 
 
 
 def step_words(array: ArrayConfig) -> int:
-    """Return the words that what is added to address, row and column takes."""
+    """Return the memory words of a group of `STEPS`: an address, a row and a column."""
     return _step_words(array.address_bits, array.word_bits)
 
 
@@ -331,7 +339,7 @@ def record_words(record: Record, array: ArrayConfig) -> int:
 
 
 def fetched_words(record: Record, array: ArrayConfig) -> int:
-    """Return the words of a record that come before its work."""
+    """Return the memory words of a record that are read before its work begins."""
     head = descriptor_words(array)
     if not isinstance(record, Compute):
         return head
@@ -340,11 +348,12 @@ def fetched_words(record: Record, array: ArrayConfig) -> int:
 
 
 def streamed_words(record: Record, array: ArrayConfig) -> int:
-    """Return the words of a record that come during its work."""
+    """Return the memory words of a record that are read during its work: streamed weights."""
     return _row_words(record, array) if isinstance(record, Compute) and record.streamed else 0
 
 
 def _row_words(record: Compute, array: ArrayConfig) -> int:
+    """Return the memory words of all rows of weights of a record."""
     return len(record.weights) * (array.channelwise_words if record.channelwise else array.row_words)
 
 
@@ -362,6 +371,7 @@ def values(
         return {"kind": kind, "last": last, "start": record.start, "flip": int(record.flip), **sizes}
     found = {"kind": RecordKind.COMPUTE, "last": last, **{name: int(getattr(record, name)) for name in PLAIN}}
     found |= {"steps": record.steps - 1, "steps_single": int(record.steps == 1), "rows": len(record.weights)}
+    # Within a pixel the target goes on by 1 for each further word, which the step to the next pixel takes into account.
     found |= {"gapless": int(record.gap == 0), "target_step": record.target_step - (array.parts - 1)}
     found |= {"outputs": record.channels[1] - 1 if record.raw else 0}
     found |= {"pivot": record.pivot} if array.tie_bits else {}
@@ -422,7 +432,7 @@ def encode_record(
         behind = [part for entry in record.entries for part in _parts(entry, array.entry_words, array)]
     found = values(record, last, array, functions) | {"next": begin if last else place + head + len(behind)}
     if isinstance(record, Compute) and record.streamed:
-        # The register of the target reads the weights first; one step leads from behind them to the target.
+        # The target register first walks over the weights; then a single step leads from their end to the target.
         end = place + head + len(behind)
         found |= {"target": end - streamed_words(record, array), "target_step": record.target - end}
     for name, value in found.items():
@@ -433,6 +443,7 @@ def encode_record(
             )
         low, bits = places[name]
         _check_field(record, name, value, bits, array)
+        # A single row is stored as -1, all ones, which the sequencer tells without a comparison.
         number |= ((value - 2 * (name == "rows")) & ((1 << bits) - 1)) << low
     return [*_parts(number, head, array), *behind]
 
@@ -460,17 +471,18 @@ def _check_field(record: Record | Load, name: str, value: int, bits: int, array:
 
 
 def recode(factor: int, digits: int) -> tuple[int, int]:
-    """Return a factor as the requantizer takes it.
+    """Return the radix-4 digits of a factor in the form that the requantizer in logic takes.
 
-    Digits of radix 4 are 0, 1, 2 as they are, and 3 for -1, where the requantizer adds the complement of the sum. That
-    is one less than what the digit means, whatever the sum is, and the addend makes up for it.
+    Digits 0, 1 and 2 are stored as they are, -1 as 3: there the requantizer adds the complement of the sum, which is
+    one less than the negated sum, whatever the sum is. The addend makes up for that.
 
     Returns
     -------
-    The digits, two bits each, and what is added to the addend.
+    (the digits, two bits each, the lowest first; what has to be added to the addend).
     """
     pattern, missing, carry = 0, 0, 0
     for index in range(digits):
+        # 3 is -1 with a carry, and 4, which a carry makes of 3, is 0 with a carry.
         pair = (factor >> 2 * index & 3) + carry
         carry = int(pair >= 3)
         pattern |= (pair & 3) << 2 * index
@@ -479,7 +491,7 @@ def recode(factor: int, digits: int) -> tuple[int, int]:
 
 
 def _constant_words(record: Compute, array: ArrayConfig) -> list[int]:
-    """Return the constants of each lane, of several in a word where they fit; raw sums have none."""
+    """Return the memory words of the lanes' constants; several lanes share a word if they fit. Raw sums have none."""
     if record.factor is None or record.addend is None:
         return []
     words = []
@@ -498,9 +510,10 @@ def _constant_words(record: Compute, array: ArrayConfig) -> list[int]:
 
 
 def _line_number(record: Compute, factor: int, addend: int, array: ArrayConfig) -> int:
-    """Return factor and addend as they are stored: a negative factor may be sign and magnitude.
+    """Return factor and addend of a lane as they are stored: for some requantizers as sign and magnitude.
 
-    With ~sum for -sum - 1, sum * factor + addend is ~sum * -factor + (addend - factor): the addend has a part of it.
+    Then the hardware takes ~sum = -sum - 1 for a negative factor: sum * factor + addend is
+    ~sum * -factor + (addend - factor), so the stored addend is larger by -factor.
     """
     least = 0
     if array.is_magnitude:
@@ -522,7 +535,12 @@ def _line_number(record: Compute, factor: int, addend: int, array: ArrayConfig) 
 
 
 def _tie_codes(record: Compute, array: ArrayConfig) -> list[int]:
-    """Return what stands for the bits that tell ties, of each lane."""
+    """Return for each lane the code for the number of bits that tell its ties; see `ArrayConfig.tie_code`.
+
+    Raises
+    ------
+    MappingError: the array has no code for one of them.
+    """
     wanted = [0] * array.lanes if record.tie_bits is None else record.tie_bits.tolist()
     codes = [array.tie_code(bits) for bits in wanted]
     if None in codes:
@@ -534,16 +552,17 @@ def _tie_codes(record: Compute, array: ArrayConfig) -> list[int]:
 
 
 def describe_ties(array: ArrayConfig) -> str:
-    """Return by how many fraction bits an array tells ties, in words."""
+    """Return, as a text for messages, by how many fraction bits an array can tell ties."""
     return "none" if array.tie_bits is None else "{} to {}".format(*array.tie_bits)
 
 
 def _step_numbers(record: Compute, array: ArrayConfig) -> list[int]:
-    """Return the constants of comparisons: for each code but the lowest, one whose total with a sum is negative there.
+    """Return the constants of comparisons of each lane: sum + constant is negative where the sum reaches the code.
 
-    With one bit more than a sum, -step is such a constant for sums below the step, and with its top bit inverted for
-    the others.
+    There is one for each code but the lowest, with one bit more than a sum has. For a function that falls it is -step,
+    which is negative with sums below the step; for one that rises its top bit is inverted, which turns that around.
     """
+    # Every sum is tried: arrays with such requantizers have short sums.
     sums = np.arange(-(1 << (array.sum_bits - 1)), 1 << (array.sum_bits - 1))[:, None]
     codes = requantize(sums, record, array)
     numbers = [0] * codes.shape[1]
@@ -597,7 +616,12 @@ def requantize(
 
 
 def _weight_words(record: Compute, array: ArrayConfig) -> list[int]:
-    """Return the rows of weights: the first channel in the lowest bits, of a channel lane 0."""
+    """Return the memory words of the weights: in a row, the first channel of all lanes is lowest, lane 0 first.
+
+    Raises
+    ------
+    MappingError: a weight is out of the array's range.
+    """
     rows = record.weights.reshape(-1, array.lanes, array.simd).transpose(0, 2, 1).reshape(-1, array.products)
     if not array.weight.holds(rows):
         raise MappingError(

@@ -1,4 +1,4 @@
-"""Portable C99 of an integer graph: `make_c`. Nothing here compiles; see `nnhw.flow.commands.exporting_c`."""
+"""Portable C99 for a lowered model: `make_c`. It is compiled elsewhere; see `nnhw.flow.commands.exporting_c`."""
 
 from .program import CProgram, make_c
 

@@ -1,4 +1,4 @@
-"""One scratch arena: places of buffers that are never needed at the same time may overlap."""
+"""Places of buffers in one block of scratch memory; buffers that are never needed at the same time may overlap."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ALIGNMENT = 8
 
 @dataclass(frozen=True)
 class Lifetime:
-    """A buffer, and the first and the last layer that need it."""
+    """A buffer: its size in bytes, and the numbers of the first and the last layer that use it."""
 
     name: str
     bytes: int
@@ -19,9 +19,13 @@ class Lifetime:
 
 
 def place(buffers: Sequence[Lifetime]) -> tuple[dict[str, int], int]:
-    """Return the offset of each buffer, and the size of the arena: the largest first, each at the lowest free place."""
+    """Return the offset of each buffer, and the size of the memory, in bytes.
+
+    The largest buffer is placed first, each at the lowest offset that is free while it is used.
+    """
     offsets: dict[str, int] = {}
     placed: list[Lifetime] = []
+    # The largest first, so that small ones can fill the gaps between them.
     for buffer in sorted(buffers, key=lambda one: (-one.bytes, one.first, one.name)):
         others = [one for one in placed if one.first <= buffer.last and buffer.first <= one.last]
         offset = 0

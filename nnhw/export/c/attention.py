@@ -14,7 +14,7 @@ from .text import Scratch, accumulator, c_type_of, indented, integer, loop, loop
 
 
 def matrix_product(node: Node, sources: list[Storage], y: Storage) -> list[str]:
-    """Return the body of a product of x_0 and x_1: one sum after the other."""
+    """Return the body of the matrix product of x_0 and x_1, one sum at a time."""
     op = node.op
     assert isinstance(op, MatrixProduct)
     left, right = sources
@@ -41,7 +41,7 @@ def matrix_product(node: Node, sources: list[Storage], y: Storage) -> list[str]:
 def integer_softmax(
     node: Node, powers: np.ndarray, keep: np.ndarray, x: Storage, y: Storage, name: str
 ) -> tuple[list[str], list[str], list[Scratch]]:
-    """Return the body of an integer softmax, its tables, and the powers of a row that it keeps meanwhile."""
+    """Return the body of an integer softmax, its tables, and its scratch array, the powers of one row."""
     op, shape = node.op, node.type.shape
     assert isinstance(op, IntegerSoftmax)
     count, step = shape[op.axis], x.strides()[op.axis]
@@ -55,6 +55,7 @@ def integer_softmax(
         outer = [f"i{axis} * {stride}" for axis, stride in enumerate(strides) if stride and axis != op.axis]
         taken = f"{name}_keep[{' + '.join([*outer, f'k * {strides[op.axis]}'])}]"
         tables += table("uint8_t", f"{name}_keep", full)
+    # A masked element takes no part: neither in the maximum nor in the sum, and its power is 0.
     guard = [f"if (!{taken}) {{", "    continue;", "}"] if masked else []
     most = f"{op.high}u"
     power = [
@@ -109,7 +110,7 @@ def integer_norm(node: Node, x: Storage, y: Storage) -> list[str]:
 
 
 def broadcast(values: np.ndarray, y: Storage, name: str) -> tuple[list[str], list[str]]:
-    """Return the body that writes a constant, and its table."""
+    """Return the body that writes a constant to all places, and its table."""
     counts, ctype = y.type.shape, c_type_of(values)
     target = _place(y, strided(y.strides(), counts))
     source = " + ".join(strided(c_strides(counts), counts)) or "0"
@@ -118,13 +119,13 @@ def broadcast(values: np.ndarray, y: Storage, name: str) -> tuple[list[str], lis
 
 
 def _over(shape: tuple[int, ...], body: list[str], without: int = -1) -> list[str]:
-    """Return loops over all axes of more than one element but one."""
+    """Return loops over all axes of more than one element, except the axis `without`."""
     counts = [(f"i{axis}", count) for axis, count in enumerate(shape) if count > 1 and axis != without]
     return loops(counts, body) if counts else ["{", *indented(body), "}"]
 
 
 def _matrix_strides(x: Storage, transposed: bool) -> tuple[int, int]:
-    """Return the strides along the last two axes, in the order in which the product reads them."""
+    """Return the strides along the rows and columns of a matrix as the product reads it, transposed or not."""
     rows, columns = x.strides()[-2:]
     return (columns, rows) if transposed else (rows, columns)
 

@@ -1,7 +1,7 @@
-"""Depthwise convolutions of bytes in C: products of the channels of a pixel at a time, for four pixels together.
+"""Depthwise convolutions of bytes in C: products of several channels at a time, for four pixels together.
 
-Weights [kernel_h, kernel_w, channels] lie as the pixels do. Blocks of channels may overlap at the end, where they
-compute the same sums twice; so there is no padding.
+Weights [kernel_h, kernel_w, channels] have the order of the pixels. The last block of channels may overlap the one
+before it and compute some sums twice, so that channels need no padding.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from .text import Scratch, table, times
 
 PIXELS = 4
 LEAST_CHANNELS = 16
-"""The widest block."""
+"""Channels of the widest block, that of AVX-512; with fewer channels there is no whole block."""
 
 
 def fits(node: Node, weight: np.ndarray, x: Storage) -> bool:
-    """Whether the kernel computes a convolution: one filter per channel, bytes, and sums of 32 bits."""
+    """Return whether this kernel can compute a convolution: one filter per channel, bytes, and sums of 32 bits."""
     op = node.op
     if not isinstance(op, Conv2d) or weight.shape[1] != 1 or len(weight) != op.groups or x.bits:
         return False

@@ -1,4 +1,4 @@
-"""TFLite's softmax of int8 codes in C; its meaning is `nnhw.ir.ops.FixedSoftmax`."""
+"""TFLite's softmax of int8 codes in C; it computes what `nnhw.ir.ops.FixedSoftmax` defines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The float ends of a model in C: its input's quantizer, and what it makes of its last integers.
+"""The float operations of a model in C: the quantizer of its input, and what follows its last integers.
 
 Every operation is one IEEE operation in double precision, in the order of the graph, so that the results are those of
 nnhw; only exp and log of softmax and log_softmax come from the C library, whose last bits are its own.
@@ -64,14 +64,14 @@ _CHOSEN: dict[type[Op], str] = {Minimum: "<", Maximum: ">"}
 
 @dataclass
 class Expression:
-    """One element of a value, computed from one element of an array.
+    """A value whose elements are each computed from one element of an array.
 
     Parameters
     ----------
-    index: which one, for each element of the value: int64 of its shape.
-    lines: statements of how `v` becomes the value, from the array's element on; `{k}` is for constant k.
+    array: C expression of the array.
+    index: int64 of the value's shape: the element of the array that each element is computed from.
+    lines: statements that turn `v`, at first the array's element, into the value's; `{k}` stands for constant k.
     constants: float64, of the value's shape.
-    array: that the elements are from.
     """
 
     array: str
@@ -82,21 +82,23 @@ class Expression:
     def then(self, line: str, *constants: np.ndarray) -> Expression:
         """Return the expression with another statement; its constants broadcast to the value."""
         first = len(self.constants)
+        # Numbers of this line's constants are moved behind those of the lines before.
         line = line.format(*(f"{{{first + k}}}" for k in range(len(constants))))
         spread = [np.broadcast_to(one, self.index.shape) for one in constants]
         return Expression(self.array, self.index, [*self.lines, line], [*self.constants, *spread])
 
     def moved(self, op: Op) -> Expression:
-        """Return the expression behind an operator that moves elements."""
+        """Return the expression after an operator that only moves elements."""
 
         def move(array: np.ndarray) -> np.ndarray:
+            # The operator itself moves indices and constants, with an axis for the batch.
             return op.evaluate(array[None])[0]
 
         return Expression(self.array, move(self.index), self.lines, [move(one) for one in self.constants])
 
 
 class FloatWriter:
-    """Writes the statements of one float function; tables are constants of the file."""
+    """Writes the statements of one float function, and collects the tables and helpers that it needs."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
@@ -109,7 +111,7 @@ class FloatWriter:
 
         Parameters
         ----------
-        store: statement that takes `v`, the value of element `i`.
+        store: statement that stores `v`, the value of element `i`.
         """
         constants = [self._constant(one.reshape(-1)) for one in value.constants]
         where = self._index(value.index.reshape(-1))
@@ -120,6 +122,7 @@ class FloatWriter:
         return loop("i", value.index.size, [f"double v = {value.array}[{where}];", *lines, store])
 
     def _constant(self, values: np.ndarray) -> str:
+        # 0.0 == -0.0, but they are different constants.
         if (values == values[0]).all() and len({*np.signbit(values)}) == 1:
             text = real(values[0])
             return f"({text})" if text[0] == "-" else text
@@ -137,18 +140,18 @@ class FloatWriter:
 
 
 def _period(values: np.ndarray) -> tuple[np.ndarray, str]:
-    """Return the shorter table of values that come in equal runs, as those of a channel do, and how it is read."""
+    """Return a table with one entry for each run of equal values, such as a channel's, and the suffix of its index."""
     changes = np.flatnonzero(np.diff(values)) + 1
     run = int(np.gcd.reduce(np.append(changes, len(values)))) if len(changes) else len(values)
     return (values[::run], f" / {run}") if run > 1 else (values, "")
 
 
 def applied(node: Node, graph: Graph, value: Expression) -> Expression:
-    """Return the expression behind an elementwise operator.
+    """Return the expression after an elementwise operator.
 
     Raises
     ------
-    ExportError: there is no C for it.
+    ExportError: it has no form in C.
     """
     op, rank = node.op, value.index.ndim
     numbers = [along_shape(graph.constants[name], rank)[0] for name in node.inputs if name in graph.constants]
@@ -240,11 +243,11 @@ _UNARY: dict[type[Op], Callable[[Op, Expression], Expression]] = {
 
 
 def quantizer(graph: Graph, writer: FloatWriter) -> list[str]:
-    """Return the body of `NAME_quantize(const float *image, TYPE *codes)` of a head.
+    """Return the body of `NAME_quantize(const float *image, TYPE *codes)`, for the float head of a model.
 
     Raises
     ------
-    ExportError: an operator that has no C.
+    ExportError: an operator has no form in C.
     """
     last = graph.node(graph.outputs[0])
     shape = graph.inputs[0].type.shape
@@ -273,6 +276,7 @@ def _quantized(node: Node, graph: Graph, value: Expression, writer: FloatWriter)
     else:
         value = value.then("v = v / {};", scale)
         value = value.then(f"v = v + ({op.offset}.0);") if op.offset else value
+    # Clamped before rounding, so that `rounded_` gets numbers that an int32_t holds; NaN becomes the lowest code.
     low, high = op.low + op.offset, op.high + op.offset
     value = value.then(f"v = v > ({low}.0) ? v : ({low}.0);").then(f"v = v < ({high}.0) ? v : ({high}.0);")
     writer.helpers.append(f"rounded_{op.rounding}")
@@ -291,7 +295,7 @@ ROUNDINGS: dict[str, str] = {
 
 
 def rounding_lines(name: str) -> list[str]:
-    """Return the text of a rounding of numbers that an int32_t holds; the rest behind the point is exact."""
+    """Return the function of a rounding, for numbers that an int32_t holds; their fraction is computed exactly."""
     rule = ROUNDINGS[name.removeprefix("rounded_")]
     return [
         f"static int32_t {name}(double v)",

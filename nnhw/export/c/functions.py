@@ -103,7 +103,7 @@ static double special_erf(double x)
 
 
 def with_needs(names: list[str]) -> list[str]:
-    """Return functions behind those that they call, each once."""
+    """Return the names with those of all functions that they call, each once, and callees first."""
     found: dict[str, None] = {}
 
     def visit(name: str) -> None:

@@ -1,4 +1,4 @@
-"""Functions that several layers of a C file share; a file has those that its layers call."""
+"""C functions that layers share; a file contains those that its layers call."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ _FIXED: dict[str, list[str]] = {
         "static inline int64_t rounded(int64_t number, int shift)",
         "{",
         "    int64_t sum = number + ((INT64_C(1) << shift) >> 1);",
+        # C leaves it to the compiler how a negative number is shifted.
         "    return sum < 0 ? ~(~sum >> shift) : sum >> shift;",
         "}",
     ],
@@ -90,7 +91,7 @@ _FIXED: dict[str, list[str]] = {
 
 
 def helper_lines(names: Sequence[str]) -> list[str]:
-    """Return the text of helpers, each once, in the order in which they are first named."""
+    """Return the text of helpers by name, each once; names such as `products_uint8_int8_int32` say the types."""
     lines: list[str] = []
     for name in dict.fromkeys(names):
         kind, _, types = name.partition("_")
@@ -126,7 +127,7 @@ def _search(name: str, step: str, sums: str) -> list[str]:
 
 
 def _products(name: str, x: str, weight: str, sums: str) -> list[str]:
-    """Return the product of a row of numbers with four rows of weights at a time, which read it once."""
+    """Return the function that multiplies a row of numbers with rows of weights, four at a time to read it once."""
     others = range(1, 4)
     return [
         "/* Sums of the products of x with each of so many rows of weights. */",
@@ -158,13 +159,14 @@ def _products(name: str, x: str, weight: str, sums: str) -> list[str]:
 
 
 def _packed_products(name: str, bits: int, x: str, sums: str) -> list[str]:
-    """Return the product of a row of numbers with rows of weights of so many bits, as many as fit in a byte.
+    """Return the function that multiplies a row of numbers with rows of packed weights of 1, 2 or 4 bits.
 
-    A field of bits is the weight and `offset` more; of one bit it is 0 or 1 for -1 or 1.
+    A field of bits holds the weight plus `offset`; with 1 bit, 0 stands for -1 and 1 for 1.
     """
     per_byte, mask, offset = 8 // bits, (1 << bits) - 1, 1 << (bits - 1)
     fields = ["byte", *(f"byte >> {bits * k}" for k in range(1, per_byte))]
     products = [f"({sums})from[{k}] * ({sums})({field} & {mask})" for k, field in enumerate(fields)]
+    # Undoes the offset of all weights at once, with the sum of the factors.
     result = "2 * s - all" if bits == 1 else f"s - {offset} * all"
     meaning = "0 and 1 stand for -1 and 1" if bits == 1 else f"each {offset} more than it is"
     return [

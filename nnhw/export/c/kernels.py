@@ -1,8 +1,8 @@
 """The innermost loop of convolutions of bytes in C: products of four factors at a time, for several pixels together.
 
-Weights lie as `layout` puts them: blocks of 16 outputs, in them each four factors of a sum, in them the outputs. So one
-vector holds four weights of several outputs each, and four factors of a pixel meet all of them. Of signed factors, 128
-more are taken, which instructions for unsigned ones multiply; the sums start with what this adds too much.
+Weights are ordered as by `layout`: in blocks of 16 outputs, in groups of four weights, output by output. So a vector
+holds four weights of each of several outputs, and is multiplied with the same four factors of a pixel. To signed
+factors 128 is added, as the instructions multiply unsigned ones; sums start with the negative of what this adds.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from __future__ import annotations
 import numpy as np
 
 BLOCK = 16
-"""Outputs in a block: the sums of a vector of 512 bits."""
+"""Outputs in a block: as many sums as a vector of 512 bits holds."""
 FACTORS = 4
 """Factors of one sum that are multiplied at a time."""
 PIXELS = 8
-"""Pixels that share what is read of the weights."""
+"""Pixels that are computed together, with weights read once."""
 
 
 def layout(taps: np.ndarray) -> np.ndarray:
-    """Return weights [outputs, runs, factors] as [blocks, runs, quads, BLOCK, FACTORS]; what is missing is 0."""
+    """Return weights [outputs, runs, factors] as [blocks, runs, quads, BLOCK, FACTORS], padded with 0."""
     outputs, runs, factors = taps.shape
     padded = np.pad(taps, ((0, -outputs % BLOCK), (0, 0), (0, -factors % FACTORS)))
     return padded.reshape(-1, BLOCK, runs, padded.shape[2] // FACTORS, FACTORS).transpose(0, 2, 3, 1, 4)
 
 
 def starts(taps: np.ndarray, signed: bool) -> np.ndarray:
-    """Return [padded outputs]: what sums start with."""
+    """Return the start values of the sums, [padded outputs]: they undo the 128 that is added to signed factors."""
     totals = taps.reshape(len(taps), -1).sum(axis=1) * (-128 if signed else 0)
     return np.pad(totals, (0, -len(taps) % BLOCK))
 
@@ -171,7 +171,7 @@ def lines() -> list[str]:
 
 
 def _tile(pixels: int) -> list[str]:
-    """Return the function for so many pixels; those that are not wanted repeat the first one."""
+    """Return the function for `pixels` pixels; where fewer are left, the first one is computed again in their place."""
     others = range(1, pixels)
     names = ", ".join(f"s{k} = none" for k in range(pixels))
     place = f"output / {BLOCK} * (at.runs * at.quads * {FACTORS * BLOCK}) + output % {BLOCK} * {FACTORS}"

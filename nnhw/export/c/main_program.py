@@ -1,4 +1,4 @@
-"""The program beside a C file: reads a tensor, prints the results."""
+"""The main program of an exported model: it reads images and prints results."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from .text import c_type
 
 
 def main_text(prefix: str, head: Graph, body: Graph, tail: Graph, is_recurrent: bool = False) -> str:
-    """Return the text of `NAME_main.c`: .npy or raw float32, from a file or standard input.
+    """Return the text of `NAME_main.c`, which reads .npy or raw float32 from a file or standard input.
 
     Parameters
     ----------
+    prefix: name of the model in C.
     is_recurrent: the images of a file are the steps of one sequence.
     """
     image = head.inputs[0].type

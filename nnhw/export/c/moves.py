@@ -1,4 +1,4 @@
-"""Operators that choose or rearrange elements, in C: pooling, borders, and copies along strides."""
+"""Operators in C that choose, combine or move elements: pooling, sums of values, borders, and copies by strides."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .text import BYTES, Scratch, accumulator, integer, loop, loops, table
 
 
 def max_pool(node: Node, x: Storage, y: Storage) -> list[str]:
-    """Return the body of a max pooling; of bipolar bits the greatest is their OR."""
+    """Return the body of a max pooling; the maximum of packed bipolar values is their OR."""
     op = node.op
     assert isinstance(op, MaxPool2d)
     padded = any(op.before + op.after)
@@ -23,6 +23,7 @@ def max_pool(node: Node, x: Storage, y: Storage) -> list[str]:
     take = "into[cell] = (uint8_t)(into[cell] | from[cell]);"
     if not x.bits:
         take = "into[cell] = from[cell] > into[cell] ? from[cell] : into[cell];"
+    # The least code, over which anything wins; as a bit, 0 stands for -1.
     first = "0" if x.bits else integer(x.dtype.low, x.ctype if x.ctype == "int64_t" else "int32_t")
     rows = f"row * {op.stride[0]} - {op.before[0]} + ky" if padded else f"row * {op.stride[0]} + ky"
     columns = f"column * {op.stride[1]} - {op.before[1]} + kx" if padded else f"column * {op.stride[1]} + kx"
@@ -49,7 +50,7 @@ def pooled_sums(node: Node, x: Storage) -> Sums:
 
 
 def weighted_sums(node: Node, sources: list[Storage], factors: tuple[int, ...]) -> Sums:
-    """Return the sums of a weighted sum, per pixel."""
+    """Return the sums of each pixel of a weighted sum of values."""
     bound = sum(abs(k) * max(abs(x.dtype.low), abs(x.dtype.high)) for k, x in zip(factors, sources, strict=True))
     ctype = accumulator(bound)
     body = [f"const {x.ctype} *from_{k} = x_{k} + {x.pixel('row', 'column')};" for k, x in enumerate(sources)]
@@ -59,9 +60,9 @@ def weighted_sums(node: Node, sources: list[Storage], factors: tuple[int, ...]) 
 
 
 def pair_sums(node: Node, sources: list[Storage], name: str) -> Sums:
-    """Return the products, or the greater or lesser elements, of two values, per pixel; axes of size 1 are repeated.
+    """Return the products, maxima or minima of two values, pixel by pixel; axes of size 1 are repeated.
 
-    Values of other shapes than maps and vectors lie in C order: a table says which element of a smaller one is read.
+    Values that are neither maps nor vectors are in C order: for a smaller one a table says which element is read.
     """
     bound = max(abs(node.type.int_dtype.low), abs(node.type.int_dtype.high))
     ctype = accumulator(max(bound, *(max(abs(x.dtype.low), abs(x.dtype.high)) for x in sources)))
@@ -89,7 +90,7 @@ def _factor(factor: int, ctype: str) -> str:
 
 
 def load(shape: Storage, y: Storage) -> list[str]:
-    """Return the body that puts codes in C order, bipolar ones as -1 and +1, into any storage."""
+    """Return the body that copies codes in C order, bipolar ones as -1 and +1, into a storage of any layout."""
     plane = shape.height * shape.width
     place = f"row * {shape.width} + column" if plane > 1 else "0"
     source = f"x[channel * {plane} + {place}]" if plane > 1 else "x[channel]"
@@ -120,11 +121,11 @@ def packed_bits(channels: int, bit: str, before: Sequence[str] = ()) -> list[str
 
 
 def copied(counts: tuple[int, ...], x: tuple[int, list[str]], y: tuple[int, list[str]]) -> list[str]:
-    """Return loops over axes of so many elements that copy x to y.
+    """Return loops over axes of `counts` elements that copy x to y.
 
     Parameters
     ----------
-    x, y: offset of the first element, and for each axis the offset as an expression in i0, i1, ..
+    x, y: offset of the first element, and terms of the other offsets, as expressions in i0, i1, ..
     """
     source, target = (
         " + ".join([t for t in [*terms, str(base) if base else ""] if t]) or "0" for base, terms in (x, y)
@@ -134,7 +135,7 @@ def copied(counts: tuple[int, ...], x: tuple[int, list[str]], y: tuple[int, list
 
 
 def strided(strides: list[int] | tuple[int, ...], counts: tuple[int, ...], form: str = "{}") -> list[str]:
-    """Return the offset along each axis as an expression; an axis of one element has none."""
+    """Return the offset along each axis as an expression in its index; axes of one element are left out."""
     return [
         f"{form.format(f'i{axis}')} * {stride}" if stride != 1 else form.format(f"i{axis}")
         for axis, (stride, count) in enumerate(zip(strides, counts, strict=True))
@@ -209,7 +210,7 @@ def _linear(storage: Storage) -> bool:
 
 
 def arg_max(op: ArgMax, x: Storage, y: Storage) -> list[str]:
-    """Return the body of an argmax of integers: the first of equal ones."""
+    """Return the body of an argmax of integers; of equal ones, the first wins."""
     shape, strides = x.type.shape, x.strides()
     counts = (*shape[: op.axis], *shape[op.axis + 1 :])
     outer = [stride for axis, stride in enumerate(strides) if axis != op.axis]

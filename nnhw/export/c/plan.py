@@ -1,4 +1,4 @@
-"""From an integer graph to the functions of a C file: what is fused, where values lie, who runs when."""
+"""From an integer graph to the functions of a C file: what is fused, where values are, in which order layers run."""
 
 from __future__ import annotations
 
@@ -46,11 +46,12 @@ SUM_OPS = (Linear, Conv2d, SumPool2d, WeightedSum, *PAIR_OPS)
 
 @dataclass
 class PlacedValue:
-    """Where a value of the graph is.
+    """The memory of a value of the graph.
 
     Parameters
     ----------
-    buffer: name of the memory; several values may share it, as a map and its flat form do.
+    buffer: name of the memory; values may share it, such as a map and its flat form.
+    storage: layout of the elements in it.
     """
 
     buffer: str
@@ -59,12 +60,15 @@ class PlacedValue:
 
 @dataclass
 class FilePlan:
-    """The functions of a C file in their order, and the memory between them.
+    """The functions of a C file in their order, and the buffers between them.
 
     Parameters
     ----------
-    buffers: bytes of each, without the caller's input and output, and without states.
-    states: fields of the caller's states, by the inputs of the graph that they are.
+    graph: the integer graph.
+    layers: the functions, in the order in which they run.
+    values: memory of each value, by name.
+    buffers: bytes of each buffer, without the caller's input, output and states.
+    states: names of the fields in the caller's struct of states, by the graph's inputs that they are.
     """
 
     graph: Graph
@@ -75,7 +79,7 @@ class FilePlan:
 
 
 def make_plan(graph: Graph, small: bool = False) -> FilePlan:
-    """Return the plan of an integer graph: its first input and output are the caller's, all others are states.
+    """Return the plan of an integer graph. Its first input and output are the caller's arrays, all others are states.
 
     Parameters
     ----------
@@ -83,7 +87,7 @@ def make_plan(graph: Graph, small: bool = False) -> FilePlan:
 
     Raises
     ------
-    ExportError: an operator that has no C.
+    ExportError: an operator has no form in C.
     """
     return _Planner(graph, small).plan()
 
@@ -100,7 +104,8 @@ class _Planner:
         self.names: set[str] = set()
         self.fused: dict[str, Node] = {}
         for node in graph.nodes:
-            # Values of other shapes lie in C order, where the loops over sums do not know the channel of an element.
+            # Only maps and vectors: other shapes are in C order, where loops over sums do not know an element's
+            # channel.
             in_channels = len(node.type.shape) in (1, 3)
             if in_channels and isinstance(node.op, SUM_OPS) and (reader := self._only_reader(node, STEP_OPS)):
                 self.fused[node.name] = reader
@@ -115,7 +120,7 @@ class _Planner:
         return self._ended()
 
     def _only_reader(self, node: Node, kinds: tuple[type, ...]) -> Node | None:
-        """Return the only reader of a value, if it is of some kind and nobody else needs the value."""
+        """Return a value's only reader if it is of one of these kinds; None if there are others, or it is a result."""
         readers = self.users[node.name]
         alone = len(readers) == 1 and node.name not in self.kept and isinstance(readers[0].op, kinds)
         return readers[0] if alone and readers[0].inputs.count(node.name) == 1 else None
@@ -132,7 +137,7 @@ class _Planner:
         self._finish(layer, node, moves.load(given, wanted))
 
     def _states(self) -> None:
-        """Let states be read where the caller keeps them; they lie as any value does."""
+        """Place states in the caller's struct, where layers read them, with the usual layout."""
         for node in self.graph.inputs[1:]:
             name = identifier(node.name).lower()
             while name in self.made.states.values():
@@ -141,7 +146,7 @@ class _Planner:
             self.made.values[node.name] = PlacedValue(f"state {name}", Storage.of(node.type))
 
     def _read_beyond(self, node: Node, storage: Storage) -> bool:
-        """Whether a layer reads behind the end of a value, which then cannot be the caller's."""
+        """Return whether a layer reads beyond the end of a value, which then cannot be the caller's array."""
         convolutions = [reader for reader in self.users[node.name] if isinstance(reader.op, Conv2d)]
         weights = [self.graph.constants[reader.inputs[1]] for reader in convolutions]
         return not self.small and any(
@@ -149,7 +154,7 @@ class _Planner:
         )
 
     def _ended(self) -> FilePlan:
-        """Give the result to the caller: the layer that makes it writes there, if it is in C order."""
+        """Let the result go to the caller's array: written there if it is in C order, else copied."""
         value = self.made.values[self.result]
         node = self.graph.node(self.result)
         writer = next((one for one in self.made.layers if self._buffer(one.writes[2]) == value.buffer), None)
@@ -178,8 +183,9 @@ class _Planner:
         return self.made.values[name].buffer if name in self.made.values else name
 
     def _wants_bits(self, node: Node) -> bool:
-        """Whether a value is stored as bits: its maker packs them, and all readers take them, through poolings too."""
+        """Return whether a value is stored as bits: its layer can pack them, and all readers can read them."""
         root = node
+        # Poolings and flattening keep the form of their input, so their root decides.
         while isinstance(root.op, MaxPool2d | Flatten):
             root = self.graph.data_inputs(root)[0]
         is_state = root.name in self.made.states
@@ -198,7 +204,7 @@ class _Planner:
         return isinstance(reader.op, MaxPool2d | Flatten) and self._all_take_bits(reader)
 
     def _storage(self, node: Node) -> Storage:
-        """Return how a value is stored: as bits, or as the inner part of the padded map that it becomes."""
+        """Return a value's layout: as bits, or as the inner part of the padded map that is made from it, or plain."""
         storage = Storage.of(node.type, self._wants_bits(node))
         pad = self._only_reader(node, (Pad,))
         if pad is None or storage.bits or isinstance(node.op, Pad):
@@ -218,12 +224,13 @@ class _Planner:
         return CFunction(f"layer_{name}", f"{node.op.name}{where}: {about}", [], ("", "", ""), [])
 
     def _finish(self, layer: CFunction, node: Node, body: list[str]) -> None:
-        """Give a layer the memory that it writes, and run it behind those before."""
+        """Give a layer its buffer and its body, and append it to the plan."""
         storage, buffer = self._storage(node), node.name
         if storage.bordered:
             pad = self.users[node.name][0]
             buffer, outer = pad.name, Storage.of(pad.type)
             assert isinstance(pad.op, Pad)
+            # The border is filled in each run, as other buffers may have been in its memory.
             body = [*moves.filled(outer, int(pad.op.value)), *body]
             self.made.buffers[buffer] = outer.bytes + self.slack
         else:
@@ -250,7 +257,7 @@ class _Planner:
             self._move(node)
 
     def _attention(self, node: Node) -> None:
-        """A product of two computed matrices, softmax, normalization, or a constant."""
+        """Append the layer of a product of two computed matrices, a softmax, a normalization, or a constant."""
         op, sources, y = node.op, self._sources(node), self._storage(node)
         layer = self._layer(node, _shapes(sources[0].type.shape, node.type.shape))
         self._reads(layer, node)
@@ -300,7 +307,7 @@ class _Planner:
         self._finish(layer, target, [*sums.start, *_rows(sums, step, seen)])
 
     def _sums_of(self, node: Node, name: str, y: Storage) -> tuple[Sums, Storage]:
-        """Return how the sums of a layer come about, and the map of its codes as the loops see it."""
+        """Return the sums of a layer, and the layout of its codes as the loops write them."""
         op, sources = node.op, self._sources(node)
         if isinstance(op, WeightedSum):
             return moves.weighted_sums(node, sources, op.factors), y
@@ -318,7 +325,7 @@ class _Planner:
         return make(node, weight, kind, sources[0], name, self.small), y
 
     def _steps(self, node: Node) -> None:
-        """A step function on its own: of a map or a vector per pixel, of other shapes row by row."""
+        """Append the layer of a step function that is not fused: pixel by pixel, for other shapes row by row."""
         x, y = self._sources(node)[0], self._storage(node)
         layer = self._layer(node, _shapes(x.type.shape, node.type.shape))
         self._reads(layer, node)
@@ -354,6 +361,7 @@ class _Planner:
         x, y = value.storage, self._storage(node)
         only_linear = all(isinstance(reader.op, Linear) for reader in self.users[node.name])
         if len(node.type.shape) == 1 and len(x.type.shape) in (1, 3) and not x.bordered:
+            # Linear layers read a flat map in the order of its memory, as their weights are permuted to it.
             if x.bits or (only_linear and node.name != self.result):
                 self.made.values[node.name] = PlacedValue(value.buffer, x.flat(node.type))
                 return
@@ -386,7 +394,7 @@ class _Planner:
 
 
 def _rows(sums: Sums, step: CStepFunction | None, y: Storage) -> list[str]:
-    """Return the loops over a map: sums of a pixel, or of several in a row, and their codes."""
+    """Return the loops over a map: the sums of a pixel, or of several in a row, then their codes."""
     if sums.pixels == 1:
         return loops([("row", y.height), ("column", y.width)], [*sums.body, *_codes(step, "sums", y)])
     whole = y.width % sums.pixels == 0
@@ -400,7 +408,7 @@ def _rows(sums: Sums, step: CStepFunction | None, y: Storage) -> list[str]:
 
 
 def _codes(step: CStepFunction | None, sums: str, y: Storage, column: str = "column") -> list[str]:
-    """Return what makes the codes of a pixel from its sums."""
+    """Return the statements that make the codes of a pixel from its sums."""
     value = f"{sums}[channel]"
     code = f"({y.ctype}){value}" if step is None else f"{step.name}({value}, channel)"
     into = [f"{y.ctype} *into = y + {y.pixel('row', column)};"]

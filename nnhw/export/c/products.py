@@ -17,16 +17,17 @@ from .sums import Sums
 from .text import BYTES, Scratch, accumulator, c_type, c_type_of, integer, loop, loops, table, times
 
 WORD_BYTES = 8
-"""Rows of bits are padded to so many bytes."""
+"""Rows of bits are padded to a multiple of so many bytes."""
 VECTOR_BYTES = 32
-"""Rows of factors are padded to so many bytes, short ones to half of it .."""
+"""Rows of factors are padded to a multiple of so many bytes; short rows to half of it, a quarter, .."""
 SHORT_VECTOR = 8
-""".. down to so many elements."""
+""".. but to no fewer elements than this."""
 
 
 def linear_sums(node: Node, weight: np.ndarray, kind: IntType, x: Storage, name: str, small: bool) -> Sums:
-    """Return the sums of a linear layer; its weights [outputs, inputs] are put in the order in which x lies."""
+    """Return the sums of a linear layer; its weights [outputs, inputs] are permuted to the order of x in memory."""
     slots = x.slots()
+    # Places of x that hold no element get weights of 0.
     rows = np.where(slots >= 0, weight[:, np.maximum(slots, 0)], 0)
     extra = 0 if small else _extra(rows.shape[1], x)
     if x.bits:
@@ -65,13 +66,14 @@ def conv2d_sums(node: Node, weight: np.ndarray, kind: IntType, x: Storage, name:
 
 @dataclass
 class _Source:
-    """Where the factors of one sum lie side by side.
+    """The factors of one sum, side by side in memory.
 
     Parameters
     ----------
-    place: pointer to them.
-    gather: statements that put them there; none if they lie there anyway.
-    count: elements in the array `taps`; extra: so many zeros behind them.
+    place: C expression of a pointer to them.
+    gather: statements that copy them there; empty if they are there anyway.
+    count: elements copied to the scratch array `taps`; 0: it is not used.
+    extra: number of zeros behind them in `taps`.
     """
 
     place: str
@@ -85,7 +87,7 @@ class _Source:
 
 
 def _extra(count: int, x: Storage) -> int:
-    """Return how many zeros make rows whole vectors, so that compilers need no loops for the rest."""
+    """Return how many zeros fill up a row to whole vectors, so that compilers need no loop for the rest."""
     wide = VECTOR_BYTES // BYTES[x.ctype]
     while wide // 2 >= max(count, SHORT_VECTOR):
         wide //= 2
@@ -113,8 +115,9 @@ def _integer_sums(
 def _weights(
     rows: np.ndarray, kind: IntType, x: Storage, ctype: str, name: str, small: bool
 ) -> tuple[str, int, list[str]]:
-    """Return the function that multiplies rows of weights, the array elements of a row, and the lines of the table."""
+    """Return (name of the helper that multiplies rows of weights, array elements of a row, table of weights)."""
     bits = weight_bits(rows) if small else 0
+    # Packed weights are summed with their offset, which must not overflow the type of the sums.
     largest = max(abs(x.dtype.low), abs(x.dtype.high)) * rows.shape[1] << bits + 1
     if not bits or accumulator(largest) != ctype:
         weights = c_type(kind)
@@ -126,16 +129,16 @@ def _weights(
 
 
 def weight_bits(rows: np.ndarray) -> int:
-    """Return of how many bits weights are, if several fit into a byte, or 0: one bit is for -1 and +1."""
+    """Return the bits of a packed weight: 1 (for -1 and +1), 2 or 4; 0 if weights are wider."""
     if (np.abs(rows) == 1).all():
         return 1
     return next((bits for bits in (2, 4) if rows.min() >= -(1 << (bits - 1)) and rows.max() < 1 << (bits - 1)), 0)
 
 
 def pack_rows(rows: np.ndarray, bits: int) -> np.ndarray:
-    """Return rows of weights as bytes, the first weight in the lowest bits; each row starts with a byte.
+    """Return rows of weights as bytes, the first weight in the lowest bits; each row starts with a new byte.
 
-    A weight is stored with half of its range added, so that it has no sign; -1 and +1 of one bit as 0 and 1.
+    Half of the range is added to a weight, so that it is not negative; with 1 bit, 0 stands for -1 and 1 for +1.
     """
     codes = (rows > 0) if bits == 1 else rows + (1 << (bits - 1))
     per_byte = 8 // bits
@@ -144,7 +147,7 @@ def pack_rows(rows: np.ndarray, bits: int) -> np.ndarray:
 
 
 def _bit_sums(rows: np.ndarray, count: int, name: str, source: _Source, small: bool) -> Sums:
-    """sum = count - 2 * (how many bits differ); a byte holds eight weights, 1 for +1."""
+    """Return sums of products of +1 and -1: `count - 2 * (number of bits that differ)`, with eight weights a byte."""
     packed = np.packbits(rows > 0, axis=1, bitorder="little").astype(np.int64)
     arrays = [*source.scratch("uint8_t"), Scratch("sums", "int32_t", len(rows))]
     if small:
@@ -161,7 +164,7 @@ def _bit_sums(rows: np.ndarray, count: int, name: str, source: _Source, small: b
 
 
 def _gathered(op: Conv2d, kernel: tuple[int, ...], x: Storage, cells: int, offset: str, extra: int) -> _Source:
-    """Return where the inputs of one sum lie side by side: in the map itself, or in a copy."""
+    """Return the inputs of one sum side by side: in the map itself if they are so there, else as a copy."""
     height, width = kernel
     corner = x.pixel(times("row", op.stride[0]), times("column", op.stride[1]))
     base = _plus(_plus("x", corner), offset)
@@ -197,7 +200,7 @@ def _grouped_sums(
 
 
 def _depthwise_sums(node: Node, weight: np.ndarray, x: Storage, name: str) -> Sums:
-    """One filter per channel: all channels of a tap lie side by side, in the map and among the weights."""
+    """Return the sums of a depthwise convolution; the channels of a tap are side by side in map and weights."""
     op = node.op
     assert isinstance(op, Conv2d)
     channels, _, height, width = weight.shape
@@ -218,13 +221,18 @@ def _depthwise_sums(node: Node, weight: np.ndarray, x: Storage, name: str) -> Su
 
 
 def _joined(start: str, terms: list[str]) -> list[str]:
-    """Return a sum, a term a line."""
+    """Return the lines of a sum, one term in each."""
     lines = [f"{start}{terms[0]}", *(f"    + {term}" for term in terms[1:])]
     return [*lines[:-1], f"{lines[-1]};"]
 
 
 def _accumulator(node: Node, rows: np.ndarray, x: Storage) -> str:
-    """Return the type of sums: what holds all parts of a sum of these weights, in whatever order."""
+    """Return the C type of sums, which holds every partial sum of these weights in any order.
+
+    Raises
+    ------
+    ExportError: 64 bits are not enough.
+    """
     most = max(abs(x.dtype.low), abs(x.dtype.high))
     bound = most * max(int(total) for total in np.abs(rows).astype(object).sum(axis=1))
     if bound >= 1 << 63:

@@ -1,4 +1,4 @@
-"""A whole C file and its header from the three parts of a lowered model."""
+"""The C file of a whole model and its header, from the three parts of a lowered model."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from .text import c_type, comment, identifier, indented
 
 @dataclass(frozen=True)
 class CProgram:
-    """The text of a model in C.
+    """A model in C.
 
     Parameters
     ----------
-    name: prefix of everything in the header, and stem of the files.
-    files: text by file name: the header, the source, and a program where one was asked for.
-    scratch_bytes: memory that a run needs beside its input and output.
-    needs_math: it calls exp or log, so that programs are linked with -lm.
-    forms: for each function the operators in it and how they are computed.
+    name: prefix of all names in the header, and stem of the files.
+    files: text by file name: the header, the source, and the main program if it was asked for.
+    scratch_bytes: memory that a run needs, without its input and output.
+    needs_math: functions of math.h are called, so programs must be linked with -lm.
+    forms: a line for each layer: its operators, and how they are computed.
     """
 
     name: str
@@ -54,15 +54,15 @@ def make_c(
 
     Parameters
     ----------
-    body, head, tail: what `nnhw.passes.split` returns. Without head and tail there is `NAME_run` alone; of a model of
-        sequences `NAME_step`, which computes one step, and `NAME_reset`.
-    name: prefix of the functions; the model's name otherwise.
-    program: with `NAME_main.c`, a program that reads a tensor and prints the results.
+    body, head, tail: the parts of a lowered model, from `nnhw.passes.split`. Without head and tail there is only
+        `NAME_run`; for a model of sequences there are `NAME_step`, which computes one step, and `NAME_reset`.
+    name: prefix of the functions; default: the model's name.
+    program: also make `NAME_main.c`, a program that reads a tensor and prints the results.
     small: for microcontrollers: weights of 1, 2 and 4 bits are packed, and nothing is padded to whole vectors.
 
     Raises
     ------
-    ExportError: an operator, or a chain at the float ends, that has no C.
+    ExportError: an operator has no form in C, or float operations join several values.
     """
     prefix = identifier(name or body.name.removesuffix("_body"))
     if body.loops:
@@ -103,9 +103,10 @@ def _program(
 
 
 def _run(plan: FilePlan, prefix: str, memory: StateMemory) -> tuple[list[str], int]:
-    """Return the function that runs the layers, and the size of its scratch memory."""
+    """Return the function that runs all layers, and the bytes of its scratch memory."""
     buffers = _lifetimes(plan, {plan.values[state.made].buffer for state in memory.states})
     offsets, size = place(buffers)
+    # C has no arrays without elements.
     size = max(size, 8)
     lines = []
     for number, layer in enumerate(plan.layers):
@@ -128,11 +129,11 @@ def _run_head(prefix: str, body: Graph) -> str:
 
 
 def _lifetimes(plan: FilePlan, kept: Collection[str]) -> list[Lifetime]:
-    """Return when each buffer is used.
+    """Return the layers during which each buffer is used.
 
     Parameters
     ----------
-    kept: buffers that are read behind the last layer.
+    kept: buffers that are read after the last layer.
     """
     first: dict[str, int] = {}
     last: dict[str, int] = {}
@@ -141,6 +142,7 @@ def _lifetimes(plan: FilePlan, kept: Collection[str]) -> list[Lifetime]:
             buffer = plan.values[value].buffer if value in plan.values else value
             first.setdefault(buffer, number)
             last[buffer] = number
+    # Next states are copied into the caller's struct behind all layers.
     last |= dict.fromkeys(kept, len(plan.layers))
     found = [Lifetime(name, size, first[name], last[name]) for name, size in plan.buffers.items()]
     for number, layer in enumerate(plan.layers):
@@ -280,7 +282,7 @@ def _source(prefix: str, plan: FilePlan, run: list[str], floats: list[str], math
 
 
 def _exact_floats(prefix: str) -> list[str]:
-    """Return what makes compilers compute floats as they are written."""
+    """Return the directives that keep compilers from changing float arithmetic."""
     return [
         comment("Below, each operation is rounded once: products and sums must not be fused."),
         "#if defined(__FAST_MATH__)",

@@ -1,4 +1,4 @@
-"""Convolutions of bytes with kernels of `kernels`: what lies where, and when they fit."""
+"""Convolutions of bytes with the kernels of `kernels`: for which layers they can be used, and their arguments."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from .sums import Sums
 from .text import Scratch, table, times
 
 LEAST_OUTPUTS = 4
-"""Of fewer outputs, most of a block would be padding."""
+"""Least number of outputs; with fewer, most of a block would be padding."""
 SLACK_BYTES = 4
-"""A kernel reads so far beyond the last factor, and multiplies what it finds by 0."""
+"""Bytes that a kernel may read beyond the last factor; they are multiplied by weights of 0."""
 
 
 def reads_beyond(node: Node, weight: np.ndarray, x: Storage) -> bool:
-    """Whether the kernel reads behind the end of its input."""
+    """Return whether the kernel reads beyond the end of its input."""
     return fits(node, weight, x) and weight.shape[1] * weight.shape[3] % 4 != 0
 
 
 def fits(node: Node, weight: np.ndarray, x: Storage) -> bool:
-    """Whether the kernel computes a convolution: bytes, several pixels, and sums of 32 bits."""
+    """Return whether the kernel can compute a convolution: bytes, several pixels, and sums of 32 bits."""
     op = node.op
     if not isinstance(op, Conv2d) or op.groups != 1 or x.bits or x.ctype not in ("uint8_t", "int8_t"):
         return False
@@ -34,17 +34,18 @@ def fits(node: Node, weight: np.ndarray, x: Storage) -> bool:
         return False
     bytes_only = weight.min() >= -128 and weight.max() <= 127
     together = weight.shape[3] == 1 or op.dilation[1] == 1
+    # 255, as signed factors are made unsigned (`kernels.starts`).
     bound = 255 * int(np.abs(weight).reshape(len(weight), -1).sum(axis=1).max())
     return bool(bytes_only and together and bound < 1 << 31 and len(weight) >= LEAST_OUTPUTS)
 
 
 def quad_sums(node: Node, weight: np.ndarray, x: Storage, y: Storage, name: str) -> tuple[Sums, Storage]:
-    """Return the sums of a convolution, eight pixels at a time, and the result's map as its loops see it.
+    """Return the sums of a convolution, eight pixels at a time, and the layout of its codes as the loops write them.
 
     Parameters
     ----------
     weight: [outputs, channels, kernel_h, kernel_w].
-    y: where the codes go. Of a pointwise convolution all pixels are one row, if they lie so.
+    y: layout of the codes. In a pointwise convolution without borders all pixels are treated as one row.
     """
     op = node.op
     assert isinstance(op, Conv2d)

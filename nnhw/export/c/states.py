@@ -1,4 +1,4 @@
-"""States of a recurrent network in C: a struct of the caller, which one step reads and writes."""
+"""States of a recurrent network in C: a struct of the caller, which each step reads and writes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .text import comment, indented, table
 
 
 class StateMemory:
-    """The struct `NAME_state`: a field for each state, as the layers store values."""
+    """The struct `NAME_state`, with a field for each state in the layout in which layers store values."""
 
     def __init__(self, plan: FilePlan, states: Sequence[State]) -> None:
         self.plan, self.states = plan, states
 
     @property
     def about(self) -> str:
-        """What the comment of the function says behind the shapes."""
+        """End of the comment in front of the function that runs the network."""
         return "; it computes one step, with the states of the steps in front of it" if self.states else ""
 
     def ctype(self, state: State) -> str:
@@ -27,7 +27,7 @@ class StateMemory:
         return self._storage(state).ctype
 
     def declarations(self, prefix: str) -> list[str]:
-        """Return the struct, and the function that sets it to the start; nothing for a network without states."""
+        """Return the declarations of the struct and of its reset function; empty for a network without states."""
         if not self.states:
             return []
         fields = [f"{self.ctype(state)} {self._field(state)}[{self._size(state)}];" for state in self.states]
@@ -48,6 +48,7 @@ class StateMemory:
             return []
         lines = []
         for number, state in enumerate(self.states):
+            # Maps lie in memory pixel by pixel.
             start = state.start.transpose(1, 2, 0) if state.start.ndim == 3 else state.start
             field = f"state->{self._field(state)}"
             if not start.any():
@@ -59,7 +60,8 @@ class StateMemory:
         return ["", self._reset_head(prefix), "{", *indented(lines), "}"]
 
     def kept(self, address: Callable[[State], str]) -> list[str]:
-        """Return the lines behind the layers: next states, which may be old ones of others, into the struct."""
+        """Return the lines behind the layers that copy the next states into the struct."""
+        # A next state that is the old value of another state is saved first: copying in place could overwrite it.
         moved = [state for state in self.states if self.plan.values[state.made].buffer.startswith("state ")]
         moved = [state for state in moved if state.made != state.given]
         lines = []

@@ -1,4 +1,4 @@
-"""Step functions in C: from a sum to the next code, each form equal to the operator on the whole range of the sums."""
+"""Step functions in C, from a sum to the next code; each form equals the operator on the whole range of the sums."""
 
 from __future__ import annotations
 
@@ -18,19 +18,22 @@ from .lines import Lines, fit_lines
 from .text import c_type, c_type_of, indented, integer, table
 
 FEW_STEPS = 3
-"""Up to so many steps are compared one by one."""
+"""Up to so many steps are compared one after the other."""
 SMALL_TABLE_BYTES = 512
-"""A table of all results may take so much where no line fits; a search takes less memory beyond."""
+"""Largest table of all results, in bytes, where no line fits; beyond it, steps are searched, with less memory."""
 STEP_OPS = (Threshold, StepTable, Rescale)
 
 
 @dataclass
 class CStepFunction:
-    """A C function `name(sum, channel)`.
+    """A C function `name(sum, channel)` that returns a code.
 
     Parameters
     ----------
-    form: which one it is, for people.
+    name: of the function.
+    form: how it computes the code, in words.
+    tables, lines: text of its constants, and of the function itself.
+    helpers: names of shared functions that it calls.
     """
 
     name: str
@@ -41,14 +44,14 @@ class CStepFunction:
 
 
 class _Writer:
-    """Collects the tables of one function; a number that all channels share becomes a literal."""
+    """Collects the tables of one function; a number that is the same for all channels becomes a literal."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.tables: list[str] = []
 
     def number(self, role: str, values: np.ndarray, ctype: str | None = None) -> str:
-        """Return the expression of a number [channels]."""
+        """Return the C expression of a channel's number; `values` is [channels]."""
         chosen = ctype or c_type_of(values)
         if (values == values[0]).all():
             text = integer(int(values[0]), chosen)
@@ -57,7 +60,7 @@ class _Writer:
         return f"{self.name}_{role}[channel]"
 
     def rows(self, role: str, values: np.ndarray) -> str:
-        """Return the expression of a pointer to the row [channels, k] of a channel."""
+        """Return the C expression of a pointer to a channel's row; `values` is [channels, k]."""
         shared = bool((values == values[0]).all())
         self.tables += table(c_type_of(values), f"{self.name}_{role}", values[:1] if shared else values)
         return f"{self.name}_{role}" if shared else f"{self.name}_{role} + channel * {values.shape[1]}"
@@ -68,8 +71,10 @@ def step_function(graph: Graph, node: Node, raw: IntType, sums: str, name: str, 
 
     Parameters
     ----------
-    raw: range of what it is given; sums: its C type.
-    bit: it returns 1 for +1 and 0 for -1.
+    raw: range of the sums.
+    sums: C type of the sums.
+    name: of the function.
+    bit: the function returns 1 for +1 and 0 for -1.
     """
     result = "unsigned" if bit else c_type(node.type.int_dtype)
     writer = _Writer(name)
@@ -90,6 +95,7 @@ def _function(graph: Graph, node: Node, raw: IntType) -> NormalSteps:
         return NormalSteps.of(steps, graph.constants[node.inputs[2]], code, raw)
     assert isinstance(op, Threshold)
     index = np.arange(steps.shape[1] + 1)
+    # Channels in which codes fall, where the flag is set.
     index = np.where(graph.constants[node.inputs[2]][:, None], index[::-1], index)
     return NormalSteps.of(steps, 2 * index - 1 if op.bipolar else op.low + index, code, raw)
 
@@ -97,7 +103,7 @@ def _function(graph: Graph, node: Node, raw: IntType) -> NormalSteps:
 def _stepped(
     function: NormalSteps, sums: str, writer: _Writer, result: str, bit: bool
 ) -> tuple[str, list[str], list[str]]:
-    """Return the form, the body and the helpers of a step function: the first of these that is exact."""
+    """Return the form, the body and the helpers of a step function: the first form that is exact, cheapest first."""
     steps, codes = function.padded()
     if steps.shape[1] <= FEW_STEPS:
         return _compared(steps, codes, writer, result, bit)
@@ -124,7 +130,7 @@ def _stepped(
 def _compared(
     steps: np.ndarray, codes: np.ndarray, writer: _Writer, result: str, bit: bool
 ) -> tuple[str, list[str], list[str]]:
-    """Each step adds what the code changes by there."""
+    """Return a step function as comparisons: each step adds the change of the code there."""
     changes = np.diff(codes, axis=1)
     if steps.shape[1] == 1 and (np.abs(changes) == 2 * np.ones_like(changes)).all() and bit:
         falls = (changes[:, 0] < 0).astype(np.int64)
@@ -141,7 +147,10 @@ def _compared(
 
 
 def _scaled(scaler: Scaler, writer: _Writer, result: str) -> list[str]:
-    """clamp((sum * multiplier + addend) >> shift), counted from the lowest code; nothing negative is shifted."""
+    """Return clamp((sum * multiplier + addend) >> shift), counted from the lowest code.
+
+    Negative numbers are set to 0 before the shift, whose result C leaves to the compiler for them.
+    """
     multiplier, addend = scaler.multiplier[:, 0], scaler.addend[:, 0]
     ends = [int(raw) * multiplier.astype(object) for raw in (scaler.raw.low, scaler.raw.high)]
     most = max(abs(int(value)) for end in ends for value in (*end, *(end + addend)))
@@ -164,7 +173,7 @@ def _scaled(scaler: Scaler, writer: _Writer, result: str) -> list[str]:
 
 
 def _counted(lines: Lines, codes: np.ndarray, writer: _Writer, result: str) -> list[str]:
-    """The code of so many steps: that of none and as many more, or less, or from a table."""
+    """Return a step function that counts steps by a line; codes are linear in the count, or in a table."""
     factor, add = writer.number("multiplier", lines.multiplier, "int32_t"), writer.number("addend", lines.addend)
     most = writer.number("most", lines.most)
     text = [

@@ -1,4 +1,4 @@
-"""How the values of a graph lie in memory."""
+"""The layout of a graph's values in memory."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from .text import BYTES, c_type
 
 @dataclass(frozen=True)
 class Storage:
-    """The elements of a value, in rows of pixels, the channels of a pixel side by side.
+    """The layout of a value: rows of pixels, with the channels of a pixel side by side.
 
     Parameters
     ----------
-    type: of the value.
-    channels, height, width: of a map [channels, height, width], or of the map that the value is the flat form of; a
-        vector has its elements as channels of one pixel. Of other shapes, in C order: 1, 1 and their elements.
-    bits: eight bipolar values a byte, 1 for +1; pixels start with a byte, and bits of no value are 0.
-    pitch: pixels from a row to the next one.
+    type: type of the value.
+    channels, height, width: of a map [channels, height, width], or of the map whose flat form the value is. A vector is
+        one pixel with its elements as channels. Other shapes are in C order, with 1 channel, 1 row and all their
+        elements.
+    bits: eight bipolar values are in a byte, 1 for +1; a pixel starts with a new byte, and unused bits are 0.
+    pitch: pixels from one row to the next.
     origin: pixels in front of the first one.
     """
 
@@ -51,32 +52,33 @@ class Storage:
 
     @property
     def ctype(self) -> str:
-        """C type of what the memory holds."""
+        """C type of an array element: a byte with bits, or one value."""
         return "uint8_t" if self.bits else c_type(self.dtype)
 
     @property
     def cells(self) -> int:
-        """Array elements of a pixel."""
+        """Number of array elements of a pixel."""
         return -(-self.channels // 8) if self.bits else self.channels
 
     @property
     def count(self) -> int:
-        """Array elements in all, of a storage without a border."""
+        """Number of array elements, for a layout without a border."""
         return self.cells * self.height * self.width
 
     @property
     def bytes(self) -> int:
-        """Size."""
+        """Size in bytes, for a layout without a border."""
         return self.count * BYTES[self.ctype]
 
     @property
     def in_c_order(self) -> bool:
-        """Whether the elements lie as NumPy has them."""
+        """Whether the elements are in the order of NumPy's default arrays."""
+        # Pixels with channels side by side are in C order [channels, height, width] if there is one of either.
         return not self.bits and (self.channels == 1 or self.height * self.width == 1) and not self.bordered
 
     @property
     def bordered(self) -> bool:
-        """Whether there are pixels of another value around it."""
+        """Whether the value is the inner part of a larger map, with other pixels around it."""
         return self.origin != 0 or self.pitch != self.width
 
     def inside(self, outer: Storage, top: int, left: int) -> Storage:
@@ -84,7 +86,7 @@ class Storage:
         return replace(self, pitch=outer.width, origin=top * outer.width + left)
 
     def flat(self, type: TensorType) -> Storage:
-        """Return the same memory as a vector."""
+        """Return the layout of the same memory, read as a vector of another type."""
         return replace(self, type=type)
 
     def pixel(self, row: str, column: str) -> str:
@@ -95,18 +97,18 @@ class Storage:
         return f"({place}) * {self.cells}" if self.cells != 1 else place
 
     def strides(self) -> list[int]:
-        """Return the distance of neighbours along each axis of the value, in array elements; not of bits."""
+        """Return the distance of neighbours along each axis of the value, in array elements; not for bits."""
         if len(self.type.shape) == 3:
             return [1, self.pitch * self.channels, self.channels]
         return list(c_strides(self.type.shape))
 
     @property
     def base(self) -> int:
-        """Array elements in front of the first one."""
+        """Number of array elements in front of the first one."""
         return self.origin * self.cells
 
     def slots(self) -> np.ndarray:
-        """Return, for each place of a pixel-wise memory, the C-order index of its element; -1 for none."""
+        """Return for each place in memory the index of its element in C order; -1 where there is none."""
         index = np.arange(self.channels * self.height * self.width)
         pixels = index.reshape(self.channels, -1).T
         if self.bits:

@@ -1,4 +1,4 @@
-"""What the layers that sum have in common: how the sums of pixels come about."""
+"""The statements that compute the sums of a layer, for all kinds of layers."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from .text import Scratch
 
 @dataclass
 class Sums:
-    """How the sums of one pixel, or of some in a row, come about.
+    """The statements that compute the sums of one pixel, or of several in a row.
 
     Parameters
     ----------
-    ctype: of the sums, in the array `sums`, one per channel.
-    body: statements that fill `sums`, in loops over `row` and `column` of the result.
+    ctype: C type of the sums, which are in the array `sums`, one per channel.
+    body: statements that fill `sums`, inside of loops over `row` and `column` of the result.
+    tables: lines of constants.
+    helpers: names of shared functions that are called.
+    scratch: arrays that are needed meanwhile.
     start: statements in front of the loops.
-    pixels: so many are computed at a time; where `pixels` is not 1, `body` knows how many are left by that name.
-    pitch: sums of a pixel; those of the next one follow.
+    pixels: number of pixels computed at a time; if it is not 1, `body` reads their actual number as `pixels`.
+    pitch: distance of the sums of neighbouring pixels in `sums`, in elements.
     """
 
     ctype: str

@@ -1,4 +1,4 @@
-"""What the host makes of a model's last integers, in C."""
+"""The float operations behind a model's last integers, in C."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class TailWriter(FloatWriter):
     """Writes `NAME_finish(const TYPE *codes, double *result, ..)`."""
 
     def body(self, graph: Graph) -> list[str]:
-        """Return the statements.
+        """Return the statements of the function, for the float tail of a model.
 
         Raises
         ------
-        ExportError: an operator that has no C.
+        ExportError: an operator has no form in C.
         """
         entry = graph.inputs[0]
         known = {entry.name: Expression("(double)codes", _indices(entry.type.shape))}
@@ -33,6 +33,7 @@ class TailWriter(FloatWriter):
             value = known[data[0].name]
             if isinstance(node.op, Softmax | LogSoftmax | ArgMax | FixedSoftmax):
                 name = f"value_{number}"
+                # As large as the input: it is copied there first, and argmax leaves fewer elements.
                 arrays += [f"double {name}[{max(node.type.size, data[0].type.size)}];"]
                 self._along(node, value, name)
                 known[node.name] = Expression(name, _indices(node.type.shape))
@@ -50,7 +51,7 @@ class TailWriter(FloatWriter):
         self.statements: list[str] = []
 
     def _along(self, node: Node, value: Expression, name: str) -> None:
-        """Compute along an axis, in an array of its own: every group of elements in its order."""
+        """Write an operator along an axis, in place on a copy of its input, one row of the axis at a time."""
         shape, op = value.index.shape, node.op
         assert isinstance(op, Softmax | LogSoftmax | ArgMax | FixedSoftmax)
         step = c_strides(shape)[op.axis]
@@ -80,7 +81,7 @@ _KINDS: dict[type[Op], str] = {
 
 
 def result_name(graph: Graph, number: int) -> str:
-    """Return the parameter of an output."""
+    """Return the name of the C parameter of an output."""
     return "result" if len(graph.outputs) == 1 else f"result_{number}"
 
 

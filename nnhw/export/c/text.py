@@ -1,4 +1,4 @@
-"""Pieces of C text: identifiers, literals, tables, functions."""
+"""Text of C: identifiers, literals, tables, loops, functions."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ _KEYWORDS = frozenset(
     "restrict return short signed sizeof static struct switch typedef union unsigned void volatile while main".split()
 )
 _SIGNED = ("int8_t", "int16_t", "int32_t", "int64_t")
+# Without uint32_t and uint64_t: arithmetic with them would be unsigned, and differences wrap around.
 _UNSIGNED = ("uint8_t", "uint16_t", "int32_t", "int64_t")
 BYTES = {name: int(re.sub(r"\D", "", name)) // 8 for name in {*_SIGNED, *_UNSIGNED, "uint32_t"}} | {
     "double": 8,
@@ -25,13 +26,13 @@ _INT32_LEAST = -(1 << 31)
 
 
 def identifier(name: str) -> str:
-    """Return a C identifier that looks like a name: other characters become '_', keywords and digits get 'm_'."""
+    """Return a C identifier for a name: other characters become '_'; 'm_' is put before keywords and leading digits."""
     safe = re.sub(r"[^A-Za-z0-9_]", "_", name).strip("_") or "model"
     return f"m_{safe}" if safe[0].isdigit() or safe in _KEYWORDS else safe
 
 
 def c_type(dtype: IntType) -> str:
-    """Return the narrowest type of stdint.h that holds a range; without a sign only those that become int."""
+    """Return the narrowest type of stdint.h that holds a range, of those that become signed in arithmetic."""
     for name in _SIGNED if dtype.low < 0 else _UNSIGNED:
         bits = BYTES[name] * 8
         least, most = (0, (1 << bits) - 1) if name[0] == "u" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
@@ -46,12 +47,12 @@ def c_type_of(values: np.ndarray) -> str:
 
 
 def accumulator(bound: int) -> str:
-    """Return the narrower type of sums whose magnitude, and that of all parts of them, is at most `bound`."""
+    """Return int32_t or int64_t for sums whose magnitude, also of every partial sum, is at most `bound`."""
     return "int32_t" if bound < 1 << 31 else "int64_t"
 
 
 def integer(value: int, ctype: str = "int32_t") -> str:
-    """Return a literal of an integer; -2**31 and -2**63 have none of their own type."""
+    """Return a literal of an integer; for -2**31 and -2**63 these are macros, as C has no literals of their types."""
     if ctype == "int64_t":
         return "INT64_MIN" if value == -(1 << 63) else f"INT64_C({value})"
     if value == _INT32_LEAST:
@@ -87,7 +88,7 @@ def indented(lines: Iterable[str], levels: int = 1) -> list[str]:
 
 
 def times(variable: str, factor: int) -> str:
-    """Return a product."""
+    """Return the C expression `variable * factor`."""
     return variable if factor == 1 else f"{variable} * {factor}"
 
 
@@ -105,14 +106,14 @@ def loops(counts: Sequence[tuple[str, int]], body: Sequence[str]) -> list[str]:
 
 
 def comment(text: str) -> str:
-    """Return a comment of one line, whatever stands in the text."""
+    """Return a comment of one line, in which no text can end the comment or make a trigraph."""
     plain = "".join(c if c.isprintable() and c.isascii() else "?" for c in text)
     return f"/* {plain.replace('*/', '* /').replace('/*', '/ *').replace('??', '? ?')} */"
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """Memory that a layer needs while it runs: an array of `count` elements."""
+    """An array of `count` elements that a layer needs while it runs."""
 
     name: str
     ctype: str
@@ -132,10 +133,13 @@ class CFunction:
     ----------
     name: of the function, unique in the file.
     about: what it computes, for people.
-    reads: (type, parameter, value's name in the graph) of what it reads.
-    writes: (type, parameter, value's name).
-    scratch: its arrays, parameters behind the others.
-    tables: lines of its constants; helpers: names of shared functions that it calls.
+    reads: (C type, parameter, name of the value in the graph) of each value that it reads.
+    writes: (C type, parameter, name of the value) of its result.
+    body: its statements.
+    scratch: scratch arrays, which are its last parameters.
+    tables: lines of its constants.
+    helpers: names of shared functions that it calls.
+    functions: lines of functions of its own that it calls.
     """
 
     name: str

@@ -1,6 +1,6 @@
-"""The innermost loop of layers of bits in C: XOR and population count of words, of eight outputs at a time.
+"""The innermost loop of layers of bits in C: XOR and population count of words, for eight outputs at a time.
 
-Weights lie as `layout` puts them: blocks of eight outputs, in them the words of a row, in them the outputs.
+Weights are ordered as by `layout`: in blocks of eight outputs, word by word, and for each word output by output.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 import numpy as np
 
 BLOCK = 8
-"""Outputs whose words are one vector of 512 bits."""
+"""Outputs in a block: as many words as a vector of 512 bits holds."""
 _WORD_BYTES = 8
 
 
 def layout(rows: np.ndarray) -> np.ndarray:
-    """Return bytes [outputs, bytes] as [blocks, words, BLOCK, 8]; what is missing is 0."""
+    """Return bytes [outputs, bytes] as [blocks, words, BLOCK, 8], padded with 0."""
     padded = np.pad(rows, ((0, -len(rows) % BLOCK), (0, -rows.shape[1] % _WORD_BYTES)))
     return padded.reshape(-1, BLOCK, padded.shape[1] // _WORD_BYTES, _WORD_BYTES).transpose(0, 2, 1, 3)
 

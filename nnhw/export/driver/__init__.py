@@ -1,4 +1,4 @@
-"""Drivers for microcontrollers: C and MicroPython for an accelerator at an SPI port."""
+"""Drivers for microcontrollers: C and MicroPython for an accelerator that is connected by SPI."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ LANGUAGES = ("c", "micropython")
 
 @dataclass(frozen=True)
 class DriverModel:
-    """What a driver knows of the bitstream that it is for.
+    """The facts about a bitstream that its driver needs.
 
     Parameters
     ----------
-    name: of the model, an identifier.
+    name: name of the model, an identifier.
     model_hash: hexadecimal, 16 digits.
-    input_bytes, output_bytes: of one image and its output, packed.
-    hz: of the SPI clock, at most.
-    patience_bytes: that are read in vain before the driver takes it that something was lost.
-    layout: lines that say how images and outputs are packed.
+    input_bytes, output_bytes: bytes of one image and of its output, packed.
+    hz: highest SPI clock, in Hz.
+    patience_bytes: bytes that the driver reads without an answer before it assumes that something was lost.
+    layout: lines of a comment about how images and outputs are packed.
     """
 
     name: str
@@ -39,7 +39,7 @@ def make_driver(model: DriverModel, language: str) -> dict[str, str]:
 
     Raises
     ------
-    InputError: another language.
+    InputError: the language is not one of `LANGUAGES`.
     """
     if language not in LANGUAGES:
         raise InputError(f"--to is one of {', '.join(LANGUAGES)}; given '{language}'")

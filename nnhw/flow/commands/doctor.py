@@ -1,4 +1,4 @@
-"""What is there of what nnhw can use: data for `nnhw doctor`."""
+"""Which of the tools and packages that nnhw can use are installed: data for `nnhw doctor`."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from nnhw.flow.tools.toolchain import TOOLS, LibraryMissingError, find_tool, is_
 
 @dataclass(frozen=True)
 class Check:
-    """A tool or a package.
+    """A tool or a package, and whether it can be used here.
 
     Parameters
     ----------
     name: as people know it.
     found: version and where it comes from; None: it is missing, or cannot be used.
-    purpose: what it serves for.
+    purpose: what nnhw needs it for.
     without: what works without it.
     remedy: what to do when it is missing.
     required: `nnhw build` and the virtual board need it.
     detail: more about what was found, or why it cannot be used.
-    lacks: the library of the system that it does not start without, though it is installed.
+    lacks: system library without which it does not start, though it is installed; empty: none is missing.
     """
 
     name: str
@@ -79,7 +79,7 @@ _OPTIONAL = ("openFPGALoader",)
 
 
 def diagnose() -> tuple[Check, ...]:
-    """Return what is there and what is missing. Nothing is imported or compiled for it."""
+    """Return a check of every tool and package; none of them is imported or compiled for it."""
     return (
         _python(),
         *(_package(package) for package in PACKAGES),

@@ -1,4 +1,4 @@
-"""Pictures of a model's graph, behind any stage; of a mapped one with engines and cycles."""
+"""Pictures of a model's graph as it is behind any stage; a mapped graph is shown with its engines and cycles."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def graph_svg(graph: Graph, accelerator: Accelerator | None = None) -> str:
 
 
 def _notes(graph: Graph, accelerator: Accelerator) -> Mapping[str, list[str]]:
-    """Return what engines do, by the node in whose box it stands."""
+    """Return lines about the engines, by the name of the node in whose box they stand."""
     found: dict[str, list[str]] = defaultdict(list)
     waiting: list[Stage] = []  # engines whose results are no values of the graph: they stand with the next one's
     for stage in accelerator.stages:
@@ -44,12 +44,13 @@ def _notes(graph: Graph, accelerator: Accelerator) -> Mapping[str, list[str]]:
             _place(graph, graph.node(stage.node), waiting, found)
             waiting = []
     if waiting:
+        # Engines behind the last value of the graph, such as one that packs results into bytes.
         _place(graph, graph.output_nodes[0], waiting, found)
     return {name: _counted(notes) for name, notes in found.items()}
 
 
 def _place(graph: Graph, node: Node, stages: Sequence[Stage], found: dict[str, list[str]]) -> None:
-    """Note the engines that make a value: those up to the array with the layer of its products."""
+    """Note the engines that make a value: those up to the last array at the layer's node, the rest at the value's."""
     arrays = [number for number, stage in enumerate(stages, 1) if works_of(stage)]
     split = arrays[-1] if arrays else 0
     if split:
@@ -74,7 +75,7 @@ def _engine_note(stage: Stage) -> str:
 
 
 def _program_notes(config: SharedConfig, works: tuple[ArrayWork, ...]) -> list[tuple[str, str]]:
-    """Return for each part of a program its layer, or value, and what it takes."""
+    """Return (layer or value, line about its cycles) for each part of a program."""
     arrays = {work.layer: work for work in works}
     notes = []
     for part in program_parts(config):
@@ -86,7 +87,7 @@ def _program_notes(config: SharedConfig, works: tuple[ArrayWork, ...]) -> list[t
 
 
 def _computing(graph: Graph, node: Node) -> Node:
-    """Return the layer of products that a value is computed by: itself, or what it reads."""
+    """Return the linear or convolution node that a value is computed from, else the first node with other inputs."""
     while node.op.name not in _PRODUCTS:
         before = graph.data_inputs(node)
         if len(before) != 1 or not before[0].inputs:
@@ -96,7 +97,7 @@ def _computing(graph: Graph, node: Node) -> Node:
 
 
 def _layer_node(graph: Graph, layer: str) -> str:
-    """Return the node that stands for a layer, or for a value."""
+    """Return the node at which a layer or a value is shown: the one of this name, else one of the layer's own nodes."""
     if layer in graph:
         return layer
     nodes = [node for node in graph.nodes if layer == (node.location.module or node.name) and node.inputs]

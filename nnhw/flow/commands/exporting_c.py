@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CExport:
-    """Exported C.
+    """Exported C: its text, its files and its size.
 
     Parameters
     ----------
     paths: the files: header, source, and the program where one was asked for.
-    footprint: on a Cortex-M4; None where `arm-none-eabi-gcc` is not installed.
+    footprint: bytes that it takes on a Cortex-M4; None where `arm-none-eabi-gcc` is not installed.
     """
 
     program: CProgram
@@ -53,10 +53,10 @@ def export_c(
     model: in any mode; a copy in eval mode is exported.
     example_input: [batch, ..]: shape, dtype and range of what the model will see.
     out: folder of the files, made where it is missing; `c` otherwise.
-    name: of the model, stem of the files and prefix of the functions; its class says it otherwise.
-    program: also NAME_main.c, which reads a tensor and prints the results.
+    name: stem of the files and prefix of the functions; default: the model's class in lower case.
+    program: also write NAME_main.c, which reads a tensor and prints the results.
     small: for microcontrollers: weights packed and without padding; slower on processors with wide vectors.
-    codes: NAME_run alone, from codes to codes, without the float ends.
+    codes: write NAME_run alone, from codes to codes, without the float operations in front and behind.
 
     Raises
     ------

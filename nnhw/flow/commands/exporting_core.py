@@ -1,4 +1,4 @@
-"""A build as a core for somebody else's design: Verilog, an instance to copy, constraints, and what the ports mean."""
+"""A build as a core for another design: Verilog, an instance to copy, constraints, and a page about its ports."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ class CoreExport:
 
     Parameters
     ----------
+    name: of the Verilog module.
+    bus: one of `BUSES`.
     paths: the files, the Verilog of the core first.
     """
 
@@ -52,13 +54,13 @@ def export_core(
     ----------
     build: a build folder in which `map` has run.
     bus: one of `BUSES`.
-    name: of the module and stem of the files; the model's otherwise.
-    clock_mhz: for the constraints.
-    out: folder, made where it is missing; `core` otherwise.
+    name: name of the module and stem of the files; default: `<model>_core`.
+    clock_mhz: clock of the constraint files, in MHz.
+    out: folder, made where it is missing; default: `core`.
 
     Raises
     ------
-    InputError: another bus, a name that Verilog does not take, a clock that is none.
+    InputError: an unknown bus, a name that is no Verilog name, or a clock that is no positive number.
     BuildError: no build folder, or not mapped; the files cannot be written.
     """
     if bus not in BUSES:
@@ -129,7 +131,7 @@ def _instance(core: Component, name: str) -> str:
 
 
 def _steps(accelerator: Accelerator) -> str:
-    """Return what a user has to know of a network that keeps a state from frame to frame; nothing of any other."""
+    """Return the lines of the page about sequences, for a network that keeps a state; empty for any other."""
     form = accelerator.input_format
     if not form.headed:
         return ""
@@ -146,7 +148,7 @@ def _steps(accelerator: Accelerator) -> str:
 
 
 def _page(accelerator: Accelerator, core: Component, bus: str, name: str) -> str:
-    """Return what a user of the core has to know."""
+    """Return the text of README.md: ports, formats of frames and results, and cycles."""
     i_form, o_form = accelerator.input_format, accelerator.output_format
     interval, latency = accelerator.schedule.interval_cycles, accelerator.schedule.latency_cycles
     rows = "\n".join(f"| `{port}` | {direction} | {bits} |" for port, direction, bits in _ports(core))

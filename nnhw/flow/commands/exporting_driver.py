@@ -20,17 +20,17 @@ _MARGIN_BYTES = 2048
 
 
 def export_driver(build: Path, *, to: str = "c", out: Path | None = None) -> tuple[Path, ...]:
-    """Write the driver of a build.
+    """Write the driver of a build for a microcontroller.
 
     Parameters
     ----------
     build: a build folder with the link `spi` in which `map` has run.
     to: one of `nnhw.export.driver.LANGUAGES`.
-    out: folder, made where it is missing; `driver` otherwise.
+    out: folder, made where it is missing; default: `driver`.
 
     Returns
     -------
-    the files, that of the model first.
+    The files, that of the model first.
 
     Raises
     ------
@@ -67,9 +67,15 @@ def export_driver(build: Path, *, to: str = "c", out: Path | None = None) -> tup
 
 
 def _model(accelerator: Accelerator, hz: int) -> DriverModel:
-    """Return what a driver knows of a build; it waits four times as long as an image can take."""
+    """Return what the driver has to know of a build.
+
+    Parameters
+    ----------
+    hz: clock of the SPI link.
+    """
     schedule = accelerator.schedule
-    # A byte takes so many cycles of the design's clock or more.
+    # A byte on SPI takes 8 * CYCLES_PER_BIT cycles of the design's clock or more.
+    # The driver counts its patience in bytes that it clocks, and waits four times as long as an image can take.
     image_bytes = (schedule.latency_cycles + float(schedule.interval)) / (8 * CYCLES_PER_BIT)
     i_bytes, o_bytes = accelerator.device_bytes
     return DriverModel(
@@ -90,7 +96,7 @@ def _identifier(name: str) -> str:
 
 
 def _layout(accelerator: Accelerator) -> tuple[str, ...]:
-    """Return how images and outputs are packed, for people."""
+    """Return lines of a comment about how images and outputs are packed into bytes."""
     i, o = accelerator.input_format, accelerator.output_format
     element = f"{i.element.bits} bit" + (", of which 0 is -1" if i.element.bipolar else "")
     between = "following one another across bytes" if i.lanes else f"{i.per_byte} in a byte"

@@ -20,13 +20,13 @@ from nnhw.ir import Graph, run_in_chunks
 
 @dataclass(frozen=True)
 class OnnxExport:
-    """A file that was written.
+    """A written ONNX file.
 
     Parameters
     ----------
     path: of the file.
-    operators: how many the file has.
-    samples: images on which ONNX Runtime gives what the graph gives, by `==`.
+    operators: number of operators in the file.
+    samples: number of images on which ONNX Runtime gave the graph's results, compared by `==`.
     """
 
     path: Path
@@ -41,13 +41,13 @@ def export_onnx(
     calibration: Calibration | None = None,
     progress: Progress | None = None,
 ) -> OnnxExport:
-    """Write a model as ONNX, and let ONNX Runtime compute samples with it before the file is there.
+    """Write a model as ONNX, once ONNX Runtime has given the graph's results on samples with it.
 
     Parameters
     ----------
     file: the model, as `nnhw build` takes it.
-    out: the file to write; the model's name with .onnx otherwise.
-    whole: with the float parts around the integers; else the integers alone: codes in, integers out.
+    out: the file to write; default: `<model>.onnx` in the current folder.
+    whole: write the float operations in front and behind too; else the integer part alone, from codes to integers.
     calibration: data to quantize a float model with.
 
     Raises

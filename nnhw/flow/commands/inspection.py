@@ -1,4 +1,4 @@
-"""Looking at a model without building it: what stands in the way, and its graph behind any stage."""
+"""Looking at a model without building it: what nnhw refuses in it, and its graph as it is behind any stage."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ PARTS = ("head", "lower", "tail")
 
 @dataclass(frozen=True)
 class Division:
-    """What of a model runs where: operators of the integer graph and of the float parts around it.
+    """Which operators of a model run on the host, and which on the device.
 
     Parameters
     ----------
-    before, device, behind: on the host in front of the device, on the device, on the host behind it; each operator with
-        the layer that it is from.
+    before: operators on the host in front of the device, each with its layer, such as `conv2d 'features.0'`.
+    device: operators on the device.
+    behind: operators on the host behind the device.
     """
 
     before: tuple[str, ...]
@@ -46,18 +47,18 @@ class Division:
 
     @classmethod
     def of(cls, parts: Parts) -> Division:
-        """Return what runs where, once lowered."""
+        """Return the division of a lowered model."""
         return cls(*(_operators(graph) for graph in (parts.head, parts.body, parts.tail)))
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A model that nothing stands in the way of.
+    """A model that can be built.
 
     Parameters
     ----------
-    division: what of it runs where.
-    clock_hz: that the board usually reaches.
+    division: which of its operators run where.
+    clock_hz: clock that the board usually reaches, in Hz.
     rates: at that clock, see `nnhw.flow.report.rates`.
     """
 
@@ -69,7 +70,7 @@ class Checked:
 def check_file(
     file: str, board: str, calibration: Calibration | None = None, progress: Progress | None = None
 ) -> Checked:
-    """Capture, lower and map a model; return what of it runs where, and how fast it is through each link.
+    """Capture, lower and map a model; return which operators run where, and the rate through each link.
 
     Parameters
     ----------
@@ -77,7 +78,7 @@ def check_file(
 
     Raises
     ------
-    NnhwError: what stands in the way; everything that one stage finds, at once.
+    NnhwError: the model cannot be built; the message has everything that the stage which refused it has found.
     """
     found, progress = load_board(board), progress or SilentProgress()
     parts = lowered(captured(file, calibration, progress), progress)
@@ -91,7 +92,8 @@ class Staged:
 
     Parameters
     ----------
-    accelerator: behind `map`: the engines of the graph, which is the integer one.
+    graph: behind `map`: the integer graph.
+    accelerator: behind `map`: the engines; None behind all other stages.
     """
 
     graph: Graph
@@ -195,13 +197,14 @@ def write_ir(staged: Staged, out: Path | None, svg: Path | None, data: bool = Fa
 
 
 def _of_build(path: Path, stage: str, calibration: Calibration | None) -> Staged:
-    """Return a graph of a build folder."""
+    """Return the graph behind a stage of a build, from the files in its folder."""
     kept = ("capture", *PARTS, "map")
     if stage not in kept:
         raise InputError(f"a build keeps the graphs behind {', '.join(kept)}, not behind '{stage}'; give the model")
     if calibration is not None:
         raise InputError(f"'{path}' is a build, which is quantized; leave --calibrate out")
     folder = BuildFolder.open(path)
+    # All three parts are files of one stage.
     owner = "lower" if stage in PARTS else stage
     folder.require(owner)
     if stage != "map":

@@ -46,7 +46,7 @@ def render_boards(boards: Iterable[Board]) -> Table:
 
 
 def render_doctor(checks: Sequence[Check]) -> RenderableType:
-    """Return what `nnhw doctor` says: what is there, and for what is missing, what that costs and what to do."""
+    """Return the output of `nnhw doctor`: what was found; of what is missing, what fails without it and the remedy."""
     table = _table("What nnhw finds here", "", "found", "for")
     for check in checks:
         absent = f"{check.lacks} is missing" if check.lacks else "missing"
@@ -72,7 +72,7 @@ def _advice(check: Check) -> Iterator[str]:
 
 
 def render_simulation(result: SimulationResult, stalls: str) -> RenderableType:
-    """Return what `nnhw sim` found."""
+    """Return the output of `nnhw sim`: frames compared at each boundary, and cycles."""
     table = _table("RTL and IR: frames that differ", "behind", "frames", "differ")
     for stream in result.streams:
         table.add_row(stream.name, _count(stream.frames), _mismatch(stream.mismatches))
@@ -84,19 +84,19 @@ def render_simulation(result: SimulationResult, stalls: str) -> RenderableType:
 
 
 def _cycles(cycles: float | None) -> str:
-    """Return cycles, which may be an average."""
+    """Return a number of cycles as text; an average, which is no whole number, with two digits."""
     return _count(cycles) if cycles is None or isinstance(cycles, int) else f"{cycles:,.2f}"
 
 
 def _interval(result: SimulationResult) -> str:
-    """Return the interval that was simulated, or the one that was predicted where too few frames show it."""
+    """Return the simulated interval as text, or the predicted one where too few frames were simulated to tell."""
     if result.interval is None:
         return f"{_cycles(as_number(result.schedule.interval))} (predicted)"
     return _cycles(as_number(result.interval))
 
 
 def render_run(run: FileRun, link: str, out: Path | None) -> RenderableType:
-    """Return what `nnhw run` got: the first results, and how fast they came."""
+    """Return the output of `nnhw run`: the first results, time, cycles and accuracy."""
     count = len(run.results)
     rows = run.results.reshape(count, -1)
     table = _table(f"Results: {count} of shape {list(run.results.shape[1:])}", "image", "largest at", "values")
@@ -114,7 +114,7 @@ def render_run(run: FileRun, link: str, out: Path | None) -> RenderableType:
 
 
 def _program_run(program: ProgramCount, images: int) -> Iterator[RenderableType]:
-    """Yield the table of what a program took on a device, and whether that is what was predicted."""
+    """Yield the table of the cycles of a program's parts on a device, and whether they are as predicted."""
     measured = any(row.measured is not None for row in program.parts)
     columns = (
         "part",
@@ -208,17 +208,19 @@ def _program(parts: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _by_engine(table: Table, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield rows with what their first cell begins with: where there are several engines, each has a section."""
+    """Yield (beginning of the first cell, row); rows of several engines are told apart by it, and by sections."""
+    # Each row with the one above it; the first with itself, which starts no section.
     for row, before in zip(rows, (rows[0], *rows), strict=False):
         if row["engine"] != before["engine"]:
             table.add_section()
+        # Rows are in the order of engines: the last one tells whether there are several.
         yield f"engine {row['engine']}, " if rows[-1]["engine"] > 1 else "", row
 
 
 def _resources(report: Report) -> Table:
     table = _table("Resources", "", "estimated", "used", "available", "full")
     for name, row in report["resources"].items():
-        if name == "ff" and not row["available"]:  # each is part of a logic cell
+        if name == "ff" and not row["available"]:  # a family whose logic cells have a flip-flop each, counted as LC
             continue
         taken = row["used"] if row["used"] is not None else row["estimated"]
         full = _percent(taken / row["available"]) if taken is not None and row["available"] else UNKNOWN
@@ -247,7 +249,7 @@ def _speed(report: Report) -> Table:
 
 
 def render_rates(clock_hz: float, rates: Report) -> Iterator[str]:
-    """Yield what a mapping says of rates: those of the engine and of each link, and which of the two is the bound."""
+    """Yield the lines of `nnhw check` about rates: of the engine, and of each link with what bounds the rate there."""
     engine = _count(rates["inferences_per_second"])
     yield f"the engine, at {clock_hz / 1e6:g} MHz if that is reached: {engine} {rates['frame']}s/s"
     for link in rates["links"]:
@@ -281,7 +283,7 @@ def _exactness(report: Report) -> Table:
 
 
 def _passes(passes: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """Yield the rows of passes: each that changes a result, and one of all others."""
+    """Yield (name, samples that differ) of each pass that changes a result, and one row for all others together."""
     changing = {name: count for name, count in passes.items() if count}
     yield from changing.items()
     if equal := len(passes) - len(changing):
@@ -289,7 +291,7 @@ def _passes(passes: Mapping[str, int]) -> Iterator[tuple[str, int]]:
 
 
 def _remarks(report: Report) -> Iterator[str]:
-    """Yield what the tables leave to be said."""
+    """Yield the remarks below the tables, one line each."""
     accuracy, exact, style = report["model"]["accuracy"], report["exactness"], report["style"]
     yield from _savings(report["savings"] or {})
     if style:
@@ -318,7 +320,7 @@ def _remarks(report: Report) -> Iterator[str]:
 
 
 def _savings(savings: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield what each optimization saved, and which layers it took out of the network."""
+    """Yield for each optimization what it saved, and which layers it removed from the network."""
     for name, saved in savings.items():
         parts = [f"{saved[what]:,} {what}" for what in ("nodes", "channels", "weights", "products") if saved[what] > 0]
         gone = f"; no longer there: {', '.join(saved['layers'])}" if saved["layers"] else ""
@@ -327,7 +329,7 @@ def _savings(savings: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _rounding(exact: Mapping[str, Any], name: str, precision: str) -> Iterator[str]:
-    """Yield how far PyTorch's own answers in a precision are from the reference, if they are other numbers."""
+    """Yield how far PyTorch's results in a precision are from the reference; nothing where they are equal."""
     if not exact[f"{name}_ir"]:
         return
     gap, argmax, ties = (exact[f"{name}_{what}"] for what in ("gap", "argmax", "ties"))
@@ -376,7 +378,7 @@ def _mismatch(count: int | None) -> str:
 
 
 def render_c_export(made: CExport) -> str:
-    """Return what was exported, and what it takes on a Cortex-M4."""
+    """Return the output of `nnhw export-c`: the files, and bytes of code and memory on a Cortex-M4."""
     lines = [f"{path}" for path in made.paths]
     lines.append(f"scratch memory of a run: {made.program.scratch_bytes:,} bytes")
     if made.footprint is None:

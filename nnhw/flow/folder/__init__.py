@@ -1,1 +1,1 @@
-"""The build folder: its artefacts, its manifest, and who made them."""
+"""The build folder: its artefacts, its manifest, and the signatures that say who made them."""

@@ -1,4 +1,4 @@
-"""The build folder: artefacts by stage, each whole or absent, and the manifest that says which are current."""
+"""The build folder: artefacts by stage, each whole or absent, and the manifest that lists them with their hashes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ def file_hash(path: Path) -> str:
 
 
 def write_json(path: Path, document: Any) -> None:
-    """Write JSON so that a reader sees the old file or the new one, never half of it; equal documents, equal bytes."""
+    """Write JSON so that a reader sees the old file or the new one, never half of it.
+
+    Equal documents give equal bytes, so that hashes of files tell whether something has changed.
+    """
     partial = path.with_name(f"{_PARTIAL}{path.name}")
     try:
         partial.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8")
@@ -49,14 +52,14 @@ def write_json(path: Path, document: Any) -> None:
 
 
 class BuildFolder:
-    """One model on one board.
+    """The folder of a build, of one model on one board.
 
     A stage writes into a folder of its own; `commit` moves its files here one by one, each whole, and names them in the
     manifest last. So a stage that the manifest names is complete, whatever interrupted the build before or after.
 
     Parameters
     ----------
-    path: of the folder.
+    path: the folder.
     manifest: content of `manifest.json`.
     """
 
@@ -70,13 +73,14 @@ class BuildFolder:
 
         Raises
         ------
-        BuildError: the folder holds something else, or another model or board; or there cannot be one.
+        BuildError: the folder holds other files, or another model or board; or it cannot be made.
         """
         make_folder(path)
         fresh = {"format": FORMAT_VERSION, "nnhw": nnhw.__version__, "model": model, "board": board, "stages": {}}
         check_folder(path)
         remove_partial(path)
         if not (path / MANIFEST).is_file():
+            # The lock of this very build may lie there: the folder counts as empty.
             if not any(item.name != LOCK for item in path.iterdir()):
                 return cls(path, fresh)
             raise BuildError(f"'{path}' holds files, but no {MANIFEST}: it is no build folder; give another with --out")
@@ -87,31 +91,32 @@ class BuildFolder:
                 f"build folder '{path}' holds model '{given[0]}' on board '{given[1]}', not '{model}' on '{board}'; "
                 "give another folder with --out, or delete this one"
             )
+        # Files of another version are not read; the stages replace them.
         return cls(path, manifest if _is_ours(manifest) else fresh)
 
     @classmethod
     @contextlib.contextmanager
     def lend(cls, path: Path, model: str, board: str, note: Callable[[str], None]) -> Iterator[BuildFolder]:
-        """Lend the folder to one build at a time; it is gone afterwards if nothing came into it. See `create`.
+        """Lend the folder to one build at a time; a folder that is still empty at the end is removed. See `create`.
 
         Parameters
         ----------
-        note: told when another build has to end first.
+        note: called with a message when another build has to end first.
 
         Raises
         ------
-        BuildError: as of `create`, or the system refuses to write into the folder, at any time.
+        BuildError: see `create`; or the system refuses to write into the folder while it is lent.
         """
         with reported_in(path), locked(path, note):
             yield cls.create(path, model, board)
 
     @classmethod
     def open(cls, path: Path) -> BuildFolder:
-        """Take a finished folder.
+        """Open the folder of a build that has been made.
 
         Raises
         ------
-        BuildError: there is none, or it was made by another version of nnhw.
+        BuildError: it is no build folder, or it was made by another version of nnhw.
         """
         with reported(f"build folder '{path}' cannot be read", "give another, or make it with 'nnhw build'"):
             there = (path / MANIFEST).is_file()
@@ -137,18 +142,23 @@ class BuildFolder:
         return str(self.manifest["board"])
 
     def files(self, stage: str) -> dict[str, str | None]:
-        """Return {file name: SHA-256, None for a log} of a stage; empty where it has not run."""
+        """Return {file name: SHA-256 in hex} of a stage, None for logs; empty where it has not run."""
         return dict(self.manifest["stages"].get(stage, {}).get("files", {}))
 
     def is_intact(self, stage: str) -> bool:
-        """Return whether a stage has run and its files are as it left them."""
+        """Return whether a stage has run and its files have not changed since."""
         return stage in self.manifest["stages"] and all(
             (self.path / name).is_file() and _hash(self.path / name) == digest
             for name, digest in self.files(stage).items()
         )
 
     def is_current(self, stage: str, key: str) -> bool:
-        """Return whether this user's nnhw has run a stage with this key, and its files are as it left them."""
+        """Return whether this user's nnhw has run a stage with this key, and its files have not changed since.
+
+        Parameters
+        ----------
+        key: hash of everything that the stage depends on, see `nnhw.flow.stages.stage_key`.
+        """
         same = self.manifest["stages"].get(stage, {}).get("key") == key
         return same and self.is_intact(stage) and not self.is_foreign(stage)
 
@@ -159,12 +169,12 @@ class BuildFolder:
 
     @contextlib.contextmanager
     def reading(self, *stages: str) -> Iterator[None]:
-        """Turn whatever fails in a `with` statement into BuildError where somebody else made stages that it reads."""
+        """Turn an unexpected exception of a `with` block into BuildError if somebody else made one of the stages."""
         try:
             yield
         except NnhwError:
             raise
-        except Exception as error:  # files of this user's nnhw are right, or nnhw has a mistake: that one is shown
+        except Exception as error:  # with files of this user's nnhw, it is a mistake of nnhw, whose traceback is needed
             foreign = [stage for stage in stages if self.is_foreign(stage)]
             if not foreign:
                 raise
@@ -174,26 +184,27 @@ class BuildFolder:
             ) from error
 
     def text_to_compile(self, stage: str, name: str, trust: bool = False) -> str:
-        """Return the text of a file that this user's nnhw made; see `nnhw.flow.folder.trust`.
+        """Return the text of a file that is going to be compiled; see `nnhw.flow.folder.trust`.
 
         Parameters
         ----------
-        trust: take it whoever made it.
+        stage, name: the file, and the stage that made it.
+        trust: return it even if another user's nnhw has made it.
 
         Raises
         ------
-        BuildError: the stage has not run, or its files have changed since; somebody else made it.
+        BuildError: the stage has not run, its files have changed since, or somebody else made them.
         """
         self.require(stage)
         if not trust and self.is_foreign(stage):
             raise refusal(self.path, self.model, self.board, stage)
-        content = (self.path / name).read_bytes()  # once: nobody changes it between the check and the compiler
+        content = (self.path / name).read_bytes()  # read once: it cannot change between the check and the compiler
         if hashlib.sha256(content).hexdigest() != self.files(stage).get(name):
             raise BuildError(f"build folder '{self.path}' has changed files of stage '{stage}'; run 'nnhw build' again")
         return content.decode()
 
     def trust(self) -> list[str]:
-        """Sign all stages as they are; return those that somebody else had made.
+        """Sign all stages as they are; return the names of those that somebody else had made.
 
         Raises
         ------
@@ -213,14 +224,14 @@ class BuildFolder:
         return foreign
 
     def require(self, stage: str) -> None:
-        """Raise BuildError unless a stage has run and its files are as it left them."""
+        """Raise BuildError unless a stage has run and its files have not changed since."""
         if not self.is_intact(stage):
             had = "has changed files of" if stage in self.manifest["stages"] else "does not have"
             raise BuildError(f"build folder '{self.path}' {had} stage '{stage}'; run 'nnhw build' again")
 
     @contextlib.contextmanager
     def staging(self, stage: str) -> Iterator[Path]:
-        """Lend a folder for a stage's files; it is gone afterwards."""
+        """Lend an empty folder for a stage's files; it is removed afterwards."""
         folder = Path(tempfile.mkdtemp(prefix=f"{_PARTIAL}{stage}-", dir=self.path))
         try:
             yield folder
@@ -228,7 +239,7 @@ class BuildFolder:
             shutil.rmtree(folder, ignore_errors=True)
 
     def is_same(self, stage: str, staged: Path) -> bool:
-        """Return whether a stage's files are already here, byte by byte."""
+        """Return whether the files in `staged` are already here, byte by byte; logs are not compared."""
         return self.is_intact(stage) and self.files(stage) == _hashes(staged)
 
     def commit(self, stage: str, key: str, staged: Path) -> None:
@@ -240,8 +251,10 @@ class BuildFolder:
         staged: what `staging` lent.
         """
         hashes = _hashes(staged)
+        # First of all: interrupted between two renames, the manifest names no mixture of old and new files.
         self.drop(stage)
         for name in hashes:
+            # A rename within one file system, as `staging` makes its folders in here: each file is whole or absent.
             os.replace(staged / name, self.path / name)
         entry = {"key": key, "files": hashes}
         self.manifest["stages"][stage] = {**entry, "signature": sign(stage, entry)}
@@ -252,6 +265,7 @@ class BuildFolder:
         dropped = self.manifest["stages"].pop(stage, None)
         if dropped is not None:
             self._save()
+            # Manifest first: interrupted here, files are left that no stage names, which is harmless.
             for name in dropped["files"]:
                 (self.path / name).unlink(missing_ok=True)
 
@@ -264,12 +278,12 @@ def _hashes(folder: Path) -> dict[str, str | None]:
 
 
 def _hash(path: Path) -> str | None:
-    """Return the hash of an artefact; a log has none, as it holds times and folders."""
+    """Return the hash of an artefact, None for a log: times and paths in it differ from run to run."""
     return None if path.suffix == ".log" else file_hash(path)
 
 
 def remove_partial(path: Path) -> None:
-    """Remove what a killed build left of a stage."""
+    """Remove the files and folders that a killed build has left of an unfinished stage."""
     for left in path.glob(f"{_PARTIAL}*"):
         if left.is_dir():
             shutil.rmtree(left, ignore_errors=True)

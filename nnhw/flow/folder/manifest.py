@@ -1,4 +1,4 @@
-"""The manifest of a build folder, read: its names stay in the folder, whoever wrote it."""
+"""Reading the manifest of a build folder, which anybody may have written: no name in it may lead out of the folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
     Raises
     ------
-    BuildError: missing or damaged.
+    BuildError: the file is missing or damaged.
     """
     try:
         document = parse_json(path.read_bytes())
@@ -31,15 +31,21 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_fact(path: Path, kind: type[Fact], *keys: str) -> Fact:
-    """Return what a JSON file of a build folder says behind keys, one inside of the other.
+    """Return a value of a JSON file of a build folder.
+
+    Parameters
+    ----------
+    kind: class that the value must have.
+    keys: of nested tables, the outermost first.
 
     Raises
     ------
-    BuildError: missing or damaged, or it says nothing of this kind there.
+    BuildError: the file is missing or damaged, or has no value of this kind there.
     """
     found: Any = read_json(path)
     for key in keys:
         found = found.get(key) if isinstance(found, dict) else None
+    # True and False are instances of int in Python, and no number of a build.
     if not isinstance(found, kind) or type(found) is bool:
         raise BuildError(
             f"build file '{path}' needs {kind.__name__} as '{'.'.join(keys)}', but says {str(found)[:80]!r}; "
@@ -49,11 +55,11 @@ def read_fact(path: Path, kind: type[Fact], *keys: str) -> Fact:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a build folder, checked: what it names is deleted and replaced by builds.
+    """Return the manifest of a build folder, checked, since builds delete and replace the files that it names.
 
     Raises
     ------
-    BuildError: missing or damaged, or a name in it could lead out of the folder.
+    BuildError: it is missing or damaged, or a name in it could lead out of the folder.
     """
     manifest = read_json(folder / MANIFEST)
     problem = next(_problems(folder, manifest), None)

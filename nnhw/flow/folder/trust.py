@@ -1,4 +1,4 @@
-"""Who made the files of a build: signatures by a key of this user, without which nothing of a folder is compiled.
+"""Signatures of a build's files by a key of this user; what does not carry one is not compiled.
 
 Verilog may run code of any kind on the machine that compiles it, and no check of its text finds all of it. So nnhw
 signs what it makes, and compiles what carries this user's signature, or what the user says to trust.
@@ -39,6 +39,7 @@ def sign(stage: str, entry: Mapping[str, Any]) -> str:
 
 def is_signed(stage: str, entry: Mapping[str, Any]) -> bool:
     """Return whether an entry carries the signature of this user."""
+    # As bytes: the manifest may hold any text, and compare_digest takes only ASCII in a str.
     return hmac.compare_digest(str(entry.get("signature", "")).encode(), sign(stage, entry).encode())
 
 
@@ -53,7 +54,7 @@ def require_key() -> None:
 
 
 def refusal(path: Path, model: str, board: str, stage: str) -> BuildError:
-    """Return what is said about a folder whose files are not compiled."""
+    """Return the error for a folder whose files are not compiled because somebody else made them."""
     folder, command = shlex.quote(str(path)), f"nnhw build {model}.py --board {board} --start-from {stage}"
     why = _key_problem()
     return BuildError(
@@ -65,7 +66,7 @@ def refusal(path: Path, model: str, board: str, stage: str) -> BuildError:
 
 
 def key_path() -> Path:
-    """Return where the key of this user is."""
+    """Return the path of this user's key."""
     import platformdirs
 
     named = os.environ.get(VARIABLE, "")
@@ -73,7 +74,7 @@ def key_path() -> Path:
 
 
 def _key() -> bytes:
-    """Return the key of this user, made at its first use; one of this process alone where it cannot be kept."""
+    """Return the key of this user, made at its first use; where it cannot be stored, one for this process alone."""
     path = key_path()
     try:
         if not path.exists():
@@ -90,7 +91,7 @@ def _key() -> bytes:
 
 
 def _key_problem() -> str | None:
-    """Return why the key of this user cannot be kept, or None."""
+    """Return why the key of this user cannot be stored; None where it can."""
     try:
         if not key_path().exists():
             _make(key_path())
@@ -113,6 +114,7 @@ def _make(path: Path) -> None:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(secrets.token_bytes(KEY_BYTES))
         try:
+            # Unlike a rename, a link does not replace the key that another process has made meanwhile.
             os.link(name, path)
         except FileExistsError:
             return

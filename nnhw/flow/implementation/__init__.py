@@ -1,1 +1,1 @@
-"""From a design to a bitstream: synthesis, what is changed in the netlist, place and route, contents of memories."""
+"""From a design to a bitstream: synthesis, rewriting of the netlist, place and route, contents of memories."""

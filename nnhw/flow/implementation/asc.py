@@ -1,4 +1,4 @@
-"""The layout of an iCE40 as nextpnr writes it (`.asc`): what is in its block RAMs and its lookup tables.
+"""The layout of an iCE40 as nextpnr writes it (`.asc`): contents of its block RAMs and lookup tables.
 
 Source: Project IceStorm, documentation of the logic tile and of the RAM tile: a section `.ram_data x y` has INIT_0 to
 INIT_F of a block RAM, a line each; a section `.logic_tile x y` has 16 lines of 54 bits, of which those from 36 on, in
@@ -22,19 +22,19 @@ _TILE_LINES, _TILE_BITS = 16, 54
 _CELL_START, _CELL_BITS = 36, 10
 CELLS = 8
 _LUT_BITS = (4, 14, 15, 5, 6, 16, 17, 7, 3, 13, 12, 2, 1, 11, 10, 0)
-"""Which bit of a cell is which bit of its lookup table, from the lowest on."""
+"""The bit of a cell's 20 that holds each bit of its lookup table, from the lowest on."""
 
 
 class AscLayout:
-    """A layout, of which block RAMs and lookup tables are read and replaced.
+    """A layout whose block RAMs and lookup tables can be read and replaced.
 
     Parameters
     ----------
-    text: of the file.
+    text: content of the file.
 
     Raises
     ------
-    ValueError: a section has not its lines.
+    ValueError: a section does not have the lines that it must have.
     """
 
     def __init__(self, text: str) -> None:
@@ -44,7 +44,7 @@ class AscLayout:
 
     @staticmethod
     def _sections(text: str, name: str, body: str) -> Iterator[tuple[Position, int]]:
-        """Yield where sections of a name begin: their position, and that of their first line in the text."""
+        """Yield the sections of a name: (position of the tile, index of its first line in the text)."""
         lines = re.compile(body)
         for found in re.finditer(rf"^\.{name} (\d+) (\d+)\n", text, re.MULTILINE):
             if lines.match(text, found.end()) is None:
@@ -65,6 +65,7 @@ class AscLayout:
         """Return the bits [4096] of a block RAM. Raises KeyError: there is none."""
         start = self._rams[position]
         digits = bytes(self._text[start : start + _RAM_LINES * (_RAM_DIGITS + 1)]).decode("ascii").split()
+        # Each line has its highest digit first.
         rows = [np.frombuffer(bytes.fromhex(line), np.uint8)[::-1] for line in digits]
         return np.unpackbits(np.concatenate(rows), bitorder="little")
 
@@ -101,7 +102,7 @@ ORDERS = tuple(
     tuple(sum((index >> pin & 1) << number for number, pin in enumerate(pins)) for index in range(16))
     for pins in permutations(range(4))
 )
-"""For each way to connect the four inputs of a table: which of its bits comes to which place."""
+"""For each order of the four inputs of a table: the place to which each of its 16 bits goes."""
 
 
 def reorder(content: int, order: tuple[int, ...]) -> int:
@@ -110,17 +111,17 @@ def reorder(content: int, order: tuple[int, ...]) -> int:
 
 
 def canonical(content: int) -> int:
-    """Return what all tables have in common that differ in the order of their inputs alone."""
+    """Return a number that is the same for all tables that differ in the order of their inputs alone."""
     return min(reorder(content, order) for order in ORDERS)
 
 
 def is_distinct(content: int) -> bool:
-    """Return whether a table tells in which order its inputs are connected."""
+    """Return whether a table's content shows in which order its inputs are connected."""
     return len({reorder(content, order) for order in ORDERS}) == len(ORDERS)
 
 
 def find_tables(layout: AscLayout, marks: Mapping[str, int]) -> Iterator[tuple[str, Table, tuple[int, ...]]]:
-    """Yield the lookup tables of a layout that have marks: (name, where, the order of its bits).
+    """Yield the lookup tables of a layout that hold marks: (name, place, order of its bits).
 
     Parameters
     ----------
@@ -134,17 +135,19 @@ def find_tables(layout: AscLayout, marks: Mapping[str, int]) -> Iterator[tuple[s
 
 
 def transfer(text: str, old: str, new: str) -> str:
-    """Return a layout with what was changed in another one of the same device.
+    """Return a layout with the bits changed in which two other layouts of the same device differ.
 
     Parameters
     ----------
-    text: of the layout.
-    old, new: of the other one, before and after the change, in which only bits of tiles may differ.
+    text: the layout.
+    old, new: the other layouts, before and after the change; only bits of tiles may differ.
 
     Raises
     ------
-    ValueError: the layout has not the bits of `old` where these two differ, or they differ in more than bits.
+    ValueError: where `old` and `new` differ, the layout does not have the bits of `old`; or they differ in more than
+        bits.
     """
+    # The bits that differ between `old` and `new` are the setting; all others, such as routes, stay those of `text`.
     layout, before, after = (_tiles(one) for one in (text, old, new))
     changed = [name for name in before if before[name] != after.get(name)]
     if before.keys() != after.keys() or any(len(before[name]) != len(after[name]) for name in changed):

@@ -38,10 +38,11 @@ MakeDevice = Callable[[int], "Component"]
 
 
 def names(family: Family) -> tuple[str, ...]:
-    """Return what a build leaves: the same bytes for the same input.
+    """Return the names of a build's files, whose bytes are the same for the same input.
 
-    Netlists before and after synthesis, constraints, layout, bitstream, nextpnr's report, and where contents can be
-    exchanged, where they are. Logs, which have times and folders in them, are apart.
+    These are the netlists before and after synthesis, constraints, layout, bitstream, nextpnr's report and, for
+    families whose memories can be filled later, the places of their contents. Logs have times and folders in them, so
+    they are not among the files.
     """
     made = (f"design.{family.tools.constraints[0]}", f"design.{family.tools.layout[0]}", family.tools.bitstream)
     return ("design.il", NETLIST, *made, "nextpnr.json", *((CONTENTS,) if family.tools.table else ()))
@@ -49,13 +50,13 @@ def names(family: Family) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class BitstreamRequest:
-    """What is asked of a bitstream.
+    """What a bitstream must fulfil, and how much may be tried for it.
 
     Parameters
     ----------
-    clock_hz: that must hold; None: place for the board's target, and take the fastest that holds.
-    seeds: placements at most.
-    jobs: processes at a time.
+    clock_hz: clock that must be met, in Hz; None: place for the board's target, and take the fastest that is met.
+    seeds: number of placements at most.
+    jobs: tool processes at a time.
     planned_ebr, planned_spram: block RAMs and large RAMs that the design must take; None: not checked.
     dsp: multiplications go into DSP blocks.
     images_per_s: see `nnhw.flow.implementation.timing.Wanted`.
@@ -72,13 +73,13 @@ class BitstreamRequest:
 
 @dataclass(frozen=True)
 class Bitstream:
-    """A finished design.
+    """A finished bitstream.
 
     Parameters
     ----------
-    closure: clock and placement.
-    netlist: what was placed.
-    tools: versions by name.
+    closure: its clock and placement.
+    netlist: the netlist that was placed.
+    tools: versions of the tools by name.
     """
 
     closure: Closure
@@ -86,7 +87,7 @@ class Bitstream:
     tools: dict[str, str]
 
     def facts(self) -> dict[str, Any]:
-        """Return what a report says of it."""
+        """Return the facts of the stage `build` for the report."""
         placement = self.closure.placement
         taken = placement.resources
         return {
@@ -133,6 +134,7 @@ def build_bitstream(
     TimingError: the clock does not hold.
     """
     family = FAMILIES[board.family]
+    # First of all, so that a tool that is missing is reported before minutes of work.
     tools = {name: find_tool(name).title for name in family.tools.names}
     clocks = usable_clocks(board)
     first = first_clock(clocks, request.clock_hz, board.target_clock_hz)
@@ -145,6 +147,7 @@ def build_bitstream(
             trial.finish(closure)
             packed = pack(closure.placement, family, note)
         finally:
+            # In `finally`: the logs are needed most when a tool has failed.
             _keep_logs(Path(scratch), logs)
         folder, placement = packed.parent, closure.placement
         kept = names(family)
@@ -198,7 +201,7 @@ class ClockTrial:
         yield from place_seeds(netlist, design.constraints, self.board, clock_hz, seeds, **options)
 
     def _synthesize(self, rtlil: str, folder: Path, clock_hz: int) -> Netlist:
-        """Synthesize a design; where its contents can be put in last, without them."""
+        """Synthesize a design; where contents can be filled in after place and route, without them."""
         family, kept = self._family, list[str]()
         while family.tools.table is not None:
             parted = part(rtlil, kept, family.tools.table)
@@ -208,6 +211,8 @@ class ClockTrial:
                 self._fillings[clock_hz] = _Filling(parted, plan, tuple(kept))
                 return netlist
             self.note(f"memories whose contents cannot be exchanged later: {', '.join(unknown)}")
+            # Once more, with these contents in the design; memories can become unknown in the new netlist, so until
+            # none is.
             kept += unknown
         return self._run_synthesis(rtlil, folder)
 
@@ -233,7 +238,8 @@ class ClockTrial:
         return self._designs[settings]
 
     def serves(self, placed: PllSettings, settings: PllSettings) -> bool:
-        """Return whether the layout for a clock serves another one: the designs differ in contents and the PLL alone.
+        """Return whether the layout for one clock can be changed to another: the designs differ in contents and PLL
+        alone.
 
         That is decided by comparing them; clocks far above the target are not even elaborated.
         """
@@ -241,11 +247,12 @@ class ClockTrial:
         if settings == placed or filling is None or settings.output_hz > self.board.fastest_clock_hz:
             return settings == placed
         skeletons = (filling.parted.skeleton, filling.part(self._design(settings), self._family).skeleton)
+        # Skeletons have markers in place of contents (`contents.part`), so contents do not count here.
         one, other = (without_pll(skeleton, self._family) for skeleton in skeletons)
         return one == other
 
     def finish(self, closure: Closure) -> None:
-        """Put contents and the clock into a layout, its netlist and its design; write where the contents are."""
+        """Put contents and clock into a layout, its netlist and its design, and write the places of the contents."""
         placement = closure.placement
         filling, design = self._fillings.get(closure.placed.output_hz), self._design(closure.settings)
         if filling is None:

@@ -1,4 +1,4 @@
-"""Which bit of which memory an iCE40's block RAM holds, found out by the markers that synthesis has put there."""
+"""Which bits of a memory each block RAM of an iCE40 holds, found by marker words in the memories of the netlist."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PLACES = np.array([(bit & ~15) | int(f"{bit & 15:04b}"[::-1], 2) for bit in ran
 
 
 Source = tuple[int, int]
-"""A word of a memory, the first of those that follow one another, and a bit of it."""
+"""The first of consecutive words of a memory, and a bit of these words."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,10 +32,10 @@ class Piece:
 
     Parameters
     ----------
-    cell: its name in the netlist.
+    cell: name of the block RAM in the netlist.
     memory: path of the memory.
-    columns: for each bit of its words: the memory's word that is the first one there, and which bit of the memory's
-        words it is; None: nobody reads it.
+    columns: for each bit of the block RAM's words: the memory's word that is its word 0, and the bit of the memory's
+        words; None: the bit is not used.
     """
 
     cell: str
@@ -74,7 +74,7 @@ def write_init(parameters: dict[str, str], bits: np.ndarray) -> None:
 
 
 def find_pieces(module: Module, memories: Mapping[str, Sequence[int]]) -> tuple[list[Piece], list[str]]:
-    """Return where the memories of a netlist are, which has their markers in it.
+    """Return the block RAMs that hold the memories of a netlist, whose contents are markers.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def find_pieces(module: Module, memories: Mapping[str, Sequence[int]]) -> tuple[
 
     Returns
     -------
-    (pieces; memories of which it cannot be told, for they are too small, or elsewhere than yosys puts them).
+    (pieces; memories that cannot be told apart, as they are too small, or are not where yosys usually puts them).
     """
     cells: dict[str, list[str]] = defaultdict(list)
     for name, cell in module["cells"].items():
@@ -100,7 +100,7 @@ def find_pieces(module: Module, memories: Mapping[str, Sequence[int]]) -> tuple[
 
 
 def _pieces_of(cells: Mapping[str, Any], path: str, words: np.ndarray, names: Sequence[str]) -> list[Piece] | None:
-    """Return the pieces of one memory, whose block RAMs have names; None where they are not clear."""
+    """Return the pieces of one memory in the block RAMs `names`; None where they are ambiguous."""
     pieces = []
     known: dict[int, dict[bytes, list[Source]]] = {}
     for name in names:
@@ -109,6 +109,7 @@ def _pieces_of(cells: Mapping[str, Any], path: str, words: np.ndarray, names: Se
         if width not in known:
             known[width] = _sources(words, BITS // width)
         columns = read_init(parameters)[_PLACES].reshape(-1, width).T
+        # No column of a marker is zero, so a column of zeros holds no bit of this memory.
         found = [known[width].get(column.tobytes(), []) if column.any() else [None] for column in columns]
         if any(len(candidates) != 1 for candidates in found):
             return None
@@ -120,7 +121,7 @@ def _pieces_of(cells: Mapping[str, Any], path: str, words: np.ndarray, names: Se
 
 
 def _sources(words: np.ndarray, depth: int) -> dict[bytes, list[Source]]:
-    """Return where in a memory the columns of `depth` bits are that a block RAM can hold."""
+    """Return the columns of a memory, each `depth` bits that a block RAM can hold, with the places of each."""
     found: dict[bytes, list[Source]] = defaultdict(list)
     for start in range(0, len(words), depth):
         held = np.zeros((words.shape[1], depth), np.uint8)

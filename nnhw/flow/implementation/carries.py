@@ -50,7 +50,7 @@ class CarryChain:
     Parameters
     ----------
     names, cells: of which it was made.
-    halves: its bits, the first of which heeds no carry.
+    halves: its bits, the first of which ignores the carry that comes in.
     """
 
     names: list[str]
@@ -59,7 +59,7 @@ class CarryChain:
 
     @property
     def ends(self) -> Ends:
-        """What it is connected to."""
+        """The nets that the chain is connected to."""
         inputs = tuple(net for half in self.halves for net in half.inputs)
         return Ends(len(self.halves), inputs, tuple(half.total for half in self.halves))
 
@@ -72,6 +72,7 @@ def shorten_chains(module: Module) -> bool:
         CarryChain(names, old := [cells.pop(name) for name in names], _shortest(old, uses))
         for names in list(_chains(cells, uses))
     ]
+    # Numbers for new nets, above all that the module has.
     fresh = count(
         1 + max((bit for net in module["netnames"].values() for bit in net["bits"] if bit not in _VALUES), default=1)
     )
@@ -86,7 +87,7 @@ def shorten_chains(module: Module) -> bool:
 
 
 def _chains(cells: dict[str, Cell], uses: Counter[Bit]) -> Iterator[list[str]]:
-    """Yield the names of the cells of each chain, but of none of which a carry in its middle is read elsewhere."""
+    """Yield the names of the cells of each chain, without chains that have a carry in the middle read elsewhere."""
     carries = {name: cell["connections"] for name, cell in cells.items() if cell["type"] == CARRY}
     sources = {ports["COUT"][0] for ports in carries.values()}
     readers = {ports["CIN"][0]: name for name, ports in carries.items() if ports["CIN"][0] in sources}
@@ -97,6 +98,7 @@ def _chains(cells: dict[str, Cell], uses: Counter[Bit]) -> Iterator[list[str]]:
         while (carry := carries[chain[-1]]["COUT"][0]) in readers:
             chain.append(readers[carry])
         inner = [carries[part]["COUT"][0] for part in chain[:-1]]
+        # A carry that something else reads has to stay where it is.
         if all(uses[carry] == 1 for carry in inner) and all(_is_plain(cells[part]) for part in chain):
             yield chain
 
@@ -117,22 +119,23 @@ def _halves(chain: Iterable[Cell], uses: Counter[Bit]) -> Iterator[Half]:
 
 
 def _shortest(old: list[Cell], uses: Counter[Bit]) -> list[Half]:
-    """Return the bits of a chain that asks for no carry, with one behind it for that which comes out, if it is read."""
+    """Return the bits of a chain that needs no carry in, with one more bit for the carry out if that is read."""
     halves = _shortened(list(_halves(old, uses)), old[0]["connections"]["CIN"][0])
     carry_out = old[-1]["connections"]["COUT"][0]
     if uses[carry_out]:
         halves.append(Half(_EMPTY.inputs, 0, carry_out))
     while len(halves) > 1 and halves[-1].total == _OPEN:
+        # Nothing reads this sum, and no carry comes after it.
         halves.pop()
     return halves
 
 
 def _shortened(halves: list[Half], carry: Bit) -> list[Half]:
-    """Return the bits of a chain that does not ask for a carry at its lower end.
+    """Return the bits of the same chain in a form that needs no carry in.
 
     Parameters
     ----------
-    carry: that it asks for now.
+    carry: net of the carry that comes in now.
     """
     first = halves[0]
     if first.total == _OPEN and carry in ("0", "1") and all(bit in ("0", "1") for bit in first.inputs[2:]):
@@ -142,11 +145,11 @@ def _shortened(halves: list[Half], carry: Bit) -> list[Half]:
 
 
 def _generator(half: Half, carry: bool) -> Half:
-    """Return a bit that gives the carry of one whose sum is not read, whatever carry comes in.
+    """Return a bit that gives the same carry out as `half`, whose sum is not read, whatever carry comes in.
 
     Parameters
     ----------
-    carry: that comes into the given one.
+    carry: constant carry that comes into `half`.
     """
     a, b, c, d = half.inputs
     above = 4 * (c == "1") + 8 * (d == "1")

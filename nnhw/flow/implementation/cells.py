@@ -14,7 +14,7 @@ NETLIST = "design.json"
 
 
 def loads_of(module: Module) -> dict[Bit, list[tuple[str, str]]]:
-    """Return what reads each net: (cell, port), and ('', port) for a port of the module."""
+    """Return the readers of each net: (cell, port), and ('', port) for a port of the module."""
     loads: dict[Bit, list[tuple[str, str]]] = defaultdict(list)
     for name, cell in module.get("cells", {}).items():
         for port, bits in cell["connections"].items():

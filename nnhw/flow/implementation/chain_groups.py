@@ -1,4 +1,4 @@
-"""Which carry chains of an ECP5 share tiles.
+"""Rows of carry chains that share tiles on an ECP5.
 
 nextpnr starts every chain at the first of the four carry cells of a tile, and no other chain gets those that are left
 over behind its end: chains of five cells take eight. Chains that follow one another in one leave nothing between them.
@@ -20,23 +20,23 @@ from nnhw.families.ecp5 import REGISTER
 from nnhw.flow.implementation.cells import Bit, Cell, Module
 
 TILE_BITS = 8
-"""Bits of chains in a tile."""
+"""Bits of a carry chain that fit into a tile."""
 LONGEST_TILES = 6
-"""Tiles of chains in a row; all carries of one take 1.7 ns (speed grade 6)."""
+"""Most tiles of a row of chains; its carries take 1.7 ns from end to end (speed grade 6)."""
 LENGTH_COST = 0.02
-"""What a row of n tiles costs beside them, times n * n: of divisions into as many tiles, the one into short rows."""
+"""Cost of a row of n tiles is n + LENGTH_COST * n * n: of divisions with equal tiles, the one with short rows wins."""
 
 _CONTROLS = ("CLKMUX", "CEMUX", "LSRMUX", "SRMODE", "GSR")
 
 
 @dataclass(frozen=True)
 class Ends:
-    """What a chain is connected to.
+    """The nets that a chain is connected to.
 
     Parameters
     ----------
-    bits: of the chain.
-    inputs, sums: nets.
+    bits: length of the chain.
+    inputs, sums: nets that it reads and drives.
     """
 
     bits: int
@@ -46,7 +46,7 @@ class Ends:
 
 @dataclass
 class _Registers:
-    """Registers by the net that they take, and what controls them."""
+    """Registers by the net at their input: their outputs, and their clock, enable and reset."""
 
     outputs: dict[Bit, Bit] = field(default_factory=dict)
     controls: dict[Bit, Hashable] = field(default_factory=dict)
@@ -59,7 +59,7 @@ def in_rows(chains: Sequence[Ends], module: Module, uses: Mapping[Bit, int]) -> 
 
     Parameters
     ----------
-    uses: how many read each net.
+    uses: number of readers of each net.
     """
     registers = _registers_of(module["cells"])
     together: dict[Hashable, list[int]] = {}
@@ -84,6 +84,7 @@ def divide(lengths: Sequence[int]) -> list[tuple[int, int]]:
     ----------
     lengths: bits of each chain.
     """
+    # best[n]: the least cost of the first n chains, and the index of the first chain in the last of their rows.
     best: list[tuple[float, int]] = [(0.0, 0)]
     for last in range(1, len(lengths) + 1):
         choices = []
@@ -91,6 +92,7 @@ def divide(lengths: Sequence[int]) -> list[tuple[int, int]]:
         for first in reversed(range(last)):
             bits += lengths[first]
             tiles = -(-bits // TILE_BITS)
+            # A single chain may be longer than that: it cannot be divided.
             if tiles > LONGEST_TILES and first < last - 1:
                 break
             choices.append((best[first][0] + tiles + LENGTH_COST * tiles * tiles, first))
@@ -117,7 +119,7 @@ def _registers_of(cells: Mapping[str, Cell]) -> _Registers:
 
 
 def _by_reader(chains: Sequence[Ends], registered: Mapping[Bit, Bit]) -> Iterator[int]:
-    """Yield all chains, those first that another one reads, and those that the same one reads behind one another.
+    """Yield the indices of all chains: chains that one chain reads follow one another, and stand before it.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A design apart from what its memories hold: synthesis and place and route see markers, the contents come in last.
+"""A design without the contents of its memories: synthesis, place and route see markers; contents are put in last.
 
 So the layout of a design does not depend on its weights: another network of the same shape has the same layout, and
 needs nothing but other words in it (`nnhw.flow.implementation.patching`).
@@ -17,7 +17,7 @@ import numpy as np
 from nnhw.hdl.names import BLOCK, RAM_STYLE, TABLE_ATTRIBUTE
 
 TABLE = "NNHW_TABLE"
-"""Type of a lookup table while synthesis must not see what is in it."""
+"""Type that lookup tables have while synthesis must not see their contents."""
 TABLE_BITS = 16
 _TRIES = 16
 _DEPTHS = (256, 512, 1024, 2048)
@@ -26,13 +26,13 @@ _DEPTHS = (256, 512, 1024, 2048)
 
 @dataclass(frozen=True)
 class Parted:
-    """A design and what is in it.
+    """A design, and apart from it the contents of its memories and tables.
 
     Parameters
     ----------
-    skeleton: RTLIL with a marker in each memory that is named here, and nothing in each table.
+    skeleton: RTLIL with a marker in each memory of `memories`, and no content in the tables.
     memories: bits [words, bits of a word] by the memory's path, as flattening names it.
-    tables: the same of lookup tables, [16].
+    tables: bits [16] of lookup tables by path.
     """
 
     skeleton: str
@@ -63,8 +63,8 @@ class _Module:
 def part(rtlil: str, kept: Collection[str] = (), table: str = "SB_LUT4", top: str = "top") -> Parted:
     """Take the contents out of a design.
 
-    What is taken depends on what the design has, and not on the contents: of a memory that nothing writes all words;
-    of one that is written all words unless they are zero. Other memories than block RAMs keep theirs: they are logic.
+    Which contents are taken out depends on the design and not on the contents, except that a memory which is written
+    keeps words that are all zero. Memories that are not block RAMs keep theirs, as they are logic.
 
     Parameters
     ----------
@@ -79,6 +79,7 @@ def part(rtlil: str, kept: Collection[str] = (), table: str = "SB_LUT4", top: st
     for path, module in _paths(modules, top):
         for name, memory in module.memories.items():
             words = _words(lines, memory)
+            # A RAM that starts with zeros has no contents to fill in.
             if words is None or path + name in kept or not (memory.rom or words.any()):
                 continue
             memories[path + name] = words
@@ -110,6 +111,7 @@ def marker(seed: str, words: int, bits: int) -> np.ndarray:
     """
     columns: list[np.ndarray] = []
     seen: set[bytes] = set()
+    # Memories longer than a block RAM are cut into pieces; the last one may be short, and must be distinct, too.
     ends = sorted({words % depth for depth in _DEPTHS if words > depth and words % depth})
     for column in range(bits):
         for attempt in range(_TRIES):
@@ -161,13 +163,13 @@ def _modules(lines: Sequence[str], table: str) -> dict[str, _Module]:
 
 
 def _paths(modules: Mapping[str, _Module], top: str) -> Iterator[tuple[str, _Module]]:
-    """Yield the modules below the top with the beginning of the paths in them; of those that are there once."""
+    """Yield the modules below the top that occur once, with the prefix of the paths in them."""
     places = Counter(kind for module in modules.values() for kind, _ in module.cells)
     waiting = [("", top)]
     while waiting:
         path, name = waiting.pop()
         module = modules.get(name)
-        if module is None or places[name] > 1:
+        if module is None or places[name] > 1:  # one memory of RTLIL is several of the device, which cannot differ
             continue
         yield path, module
         waiting += [(f"{path}{cell}.", kind) for kind, cell in module.cells]

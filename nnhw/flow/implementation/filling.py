@@ -1,4 +1,4 @@
-"""Contents put into a design that is placed: markers say where, in the netlist and in the layout.
+"""Putting contents into a placed design: markers tell where they belong, in the netlist and in the layout.
 
 Source of the way: Project IceStorm, `icebram`, which finds the block RAMs of a memory by random words in it.
 """
@@ -23,7 +23,7 @@ from nnhw.flow.implementation.cells import Module
 from nnhw.flow.implementation.contents import TABLE_BITS, Parted
 
 CONTENTS = "contents.json"
-"""File of a build that says where in its layout what is."""
+"""File of a build with the places of contents in its layout."""
 _FORMAT = 1
 _INIT = "LUT_INIT"
 
@@ -68,11 +68,12 @@ class Lut:
 
 @dataclass(frozen=True)
 class Slots:
-    """Where in a layout and in its netlist the contents are.
+    """The places of contents in a layout and in its netlist.
 
     Parameters
     ----------
-    kept: memories whose contents are part of the design.
+    rams, luts: the block RAMs and lookup tables.
+    kept: memories whose contents are part of the design, so that they cannot be exchanged.
     """
 
     rams: tuple[Ram, ...]
@@ -91,11 +92,11 @@ class Slots:
             module["cells"][lut.cell]["parameters"][_INIT] = f"{_number(content):0{TABLE_BITS}b}"
 
     def hold(self, layout: AscLayout, module: Module, parted: Parted) -> bool:
-        """Return whether a layout and its netlist have contents where they should be.
+        """Return whether a layout and its netlist hold these contents.
 
         Raises
         ------
-        KeyError: a memory, a cell or a place is not there.
+        KeyError: a memory, a cell or a place does not exist.
         """
         rams = all(
             np.array_equal(bits := ram.piece.fill(parted.memories[ram.piece.memory]), layout.ram(ram.position))
@@ -153,7 +154,7 @@ class Slots:
 
 
 def _whole(numbers: Any, count: int) -> Any:
-    """Return so many whole numbers. Raises ValueError: there are others."""
+    """Return a list of `count` whole numbers as a tuple. Raises ValueError: it is something else."""
     if not isinstance(numbers, list) or len(numbers) != count or not all(type(number) is int for number in numbers):
         raise ValueError(f"{numbers!r} are not {count} whole numbers")
     return tuple(numbers)
@@ -175,7 +176,7 @@ def mark(netlist: Path, parted: Parted) -> tuple[MarkedNetlist, list[str]]:
 
     Returns
     -------
-    (the plan; memories that are not found: they have to be part of the design. Then the netlist stays as it is).
+    (the marked netlist; memories that are not found, which must keep their contents: then no mark is set).
     """
     design = json.loads(netlist.read_text(encoding="utf-8"))
     module = design["modules"]["top"]
@@ -185,6 +186,7 @@ def mark(netlist: Path, parted: Parted) -> tuple[MarkedNetlist, list[str]]:
         return MarkedNetlist((), {}), unknown
     for piece in pieces:
         write_init(cells[piece.cell]["parameters"], block_ram_mark(piece))
+    # A mark must be no content that another table has, or that table would be found for it.
     others = {
         int(cell["parameters"][_INIT].replace("x", "0"), 2) for cell in cells.values() if _INIT in cell["parameters"]
     }
@@ -202,7 +204,7 @@ def block_ram_mark(piece: Piece) -> np.ndarray:
 
 
 def table_marks(names: list[str], others: set[int]) -> dict[str, int]:
-    """Return contents by which lookup tables are found, whatever order their inputs have.
+    """Return contents by which lookup tables are found, whatever order place and route gives their inputs.
 
     Parameters
     ----------
@@ -225,11 +227,11 @@ def _candidates() -> Iterator[int]:
 
 
 def locate(layout: AscLayout, plan: MarkedNetlist, kept: tuple[str, ...] = ()) -> Slots:
-    """Find what a plan has marked in its layout.
+    """Find the marked block RAMs and tables of a netlist in its layout.
 
     Raises
     ------
-    BuildError: a mark is not there, or more than once.
+    BuildError: a mark is missing, or is there more than once.
     """
     marks = {block_ram_mark(piece).tobytes(): piece for piece in plan.pieces}
     rams: dict[str, list[Ram]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Floorplan: where the block RAMs of the arrays of a large design stand.
+"""Floorplan: places of the block RAMs of the arrays of a large design.
 
 nextpnr's placer lets everything fall to one point and spreads it from there. Several arrays of a large design lie
 through one another then, and their wires are long: of three arrays of 64 x 64 on an ECP5-85F a placement had 469,000
@@ -29,17 +29,17 @@ from nnhw.flow.implementation.cells import Cell, Module
 from nnhw.hdl.names import parse_weight_block
 
 SITE = "BEL"
-"""Attribute of a cell that says to nextpnr where it stands."""
+"""Attribute of a cell with its place, which nextpnr obeys."""
 
 
 @dataclass(frozen=True)
 class Floorplan:
-    """What has a place of its own.
+    """The result of floorplanning.
 
     Parameters
     ----------
-    block_rams: that have one.
-    reason: why none has, in words.
+    block_rams: number of block RAMs that were given a place.
+    reason: why none was, in words.
     """
 
     block_rams: int
@@ -83,7 +83,12 @@ def _numbers(name: str) -> list[tuple[int, str]]:
 
 
 def _divide(columns: Columns, sizes: Sequence[int]) -> list[Columns] | None:
-    """Divide the columns among arrays of so many block RAMs, in proportion; None where they do not suffice."""
+    """Divide the columns among arrays, in proportion to their block RAMs; None where there are too few columns.
+
+    Parameters
+    ----------
+    sizes: number of block RAMs of each array.
+    """
     rows = len(columns[0]) if columns else 1
     least = [-(-size // rows) for size in sizes]
     spare, total = len(columns) - sum(least), sum(sizes)
@@ -97,7 +102,7 @@ def _divide(columns: Columns, sizes: Sequence[int]) -> list[Columns] | None:
 
 
 def _row_by_row(columns: Columns, count: int) -> list[str]:
-    """Return `count` of the places, row after row, as many in each, spread evenly along it."""
+    """Return `count` of the places, row after row, with equal shares of the rows, spread evenly along each."""
     rows = list(zip(*columns, strict=True))
     shares = [count * (row + 1) // len(rows) - count * row // len(rows) for row in range(len(rows))]
     return [row[index * len(row) // share] for row, share in zip(rows, shares, strict=True) for index in range(share)]

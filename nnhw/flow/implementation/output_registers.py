@@ -35,10 +35,10 @@ class ReadPort:
 
 
 def absorb_registers(module: Module) -> int:
-    """Move all registers that can be into their block RAMs; return how many are.
+    """Move registers into the block RAMs that they follow; return the number of registers moved.
 
-    A port's registers can be if all of its words' bits that anything reads go there and nowhere else, and they have
-    the port's clock, one enable, no reset, and start at 0, as its own do.
+    The registers of a port can be moved if every bit of its words that is read goes to one of them and nowhere else,
+    and if they have the port's clock, one enable, no reset, and start at 0, like the block RAM's own.
     """
     cells = module["cells"]
     loads = loads_of(module)
@@ -88,7 +88,7 @@ def _registers(
 
 
 def _is_plain(register: Cell, clock: list[Bit]) -> bool:
-    """Return whether a register is like those of block RAMs."""
+    """Return whether a register behaves like the output registers of block RAMs."""
     parameters, wires = register["parameters"], register["connections"]
     return (
         wires["CLK"] == clock
@@ -109,7 +109,7 @@ def _enable(register: Cell) -> list[Bit]:
 
 
 def _absorb(memory: Cell, port: ReadPort, registers: list[tuple[str, Cell]]) -> None:
-    """Let a port give what registers have given."""
+    """Switch on a port's output register, and connect it in place of the registers."""
     wires: dict[str, Any] = memory["connections"]
     for output, register in registers:
         wires[output] = register["connections"]["Q"]

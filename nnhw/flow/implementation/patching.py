@@ -1,4 +1,4 @@
-"""Weights without a build: the layout of a finished build, with the contents of another network of the same shape.
+"""New weights without place and route: the layout of a finished build with contents of a network of the same shape.
 
 The design of the new network is made, and compared with that of the finished build, both without what their memories
 hold (`nnhw.flow.implementation.contents`). Where they are the same, so are synthesis and place and route: the new
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 DESIGN, REPORT, FACTS = "design.il", "nextpnr.json", "build.json"
 _LISTED = 3
 _DAMAGES = (ValueError, LookupError, TypeError, AttributeError)
-"""What comes of files that somebody has signed, and that nnhw did not write so."""
+"""Exceptions that damaged files cause; a signature says who made them, not that they are right."""
 _SIZES, _CONSTANTS = "memories of other sizes", "other constants in logic"
 _CONSTANT = re.compile(r"\d+'[01xz]+")
 
@@ -50,12 +50,13 @@ class DiffersError(BuildError):
 
 @dataclass(frozen=True)
 class Base:
-    """The bitstream of a finished build, with all that another network's is made of.
+    """The bitstream of a finished build, with all files that another network's bitstream is made from.
 
     Parameters
     ----------
-    title: for messages: the model, and the hash of the bitstream.
-    bitstream: SHA-256 of the bitstream.
+    title: for messages: the model, and the start of the bitstream's hash.
+    model: name of the model.
+    bitstream: SHA-256 of the bitstream, in hex.
     files: contents of its files by name.
     """
 
@@ -84,6 +85,7 @@ class Base:
                 f"build folder '{folder.path}' was made by somebody else, so its layout is not taken over; if you "
                 f"trust who made it, 'nnhw trust {folder.path}' says so; or leave out --from"
             )
+        # Read first: what is compared with its hash is what is used.
         files = {name: (folder.path / name).read_bytes() for name in named if not name.endswith(".log")}
         if any(hashlib.sha256(content).hexdigest() != named[name] for name, content in files.items()):
             raise BuildError(f"build folder '{folder.path}' is being changed by another build; try again")
@@ -106,7 +108,7 @@ class Base:
 
 
 def fingerprint(board: Board, request: BitstreamRequest) -> dict[str, Any]:
-    """Return what a layout depends on besides the design: tools, board, what is asked for, and nnhw itself."""
+    """Return everything but the design that a layout depends on: tools, board, request, and nnhw itself."""
     asked = {name: getattr(request, name) for name in ("clock_hz", "seeds", "dsp")}
     return {
         "nnhw": f"{nnhw.__version__} {code_hash()[:16]}",
@@ -119,16 +121,16 @@ def fingerprint(board: Board, request: BitstreamRequest) -> dict[str, Any]:
 def patch_bitstream(
     base: Base, make_device: MakeDevice, board: Board, out: Path, request: BitstreamRequest, note: Note = silent
 ) -> dict[str, Any]:
-    """Make the bitstream of a device out of that of another; return the facts of the build.
+    """Make the bitstream of a device from that of another; return the facts of the build.
 
     Parameters
     ----------
     make_device: returns a new device with ports `rx` and `tx` for a clock in hertz.
-    out: takes the files, the same as of `nnhw.flow.implementation.bitstream.build_bitstream`.
+    out: folder for the files, the same as those of `nnhw.flow.implementation.bitstream.build_bitstream`.
 
     Raises
     ------
-    DiffersError: it needs another layout; nothing was written.
+    DiffersError: the device needs another layout; nothing was written.
     ToolError: the packer is missing, or failed.
     """
     from nnhw.hdl.top import make_top
@@ -154,7 +156,7 @@ def patch_bitstream(
 
 
 def _read(base: Base, board: Board, request: BitstreamRequest) -> tuple[Slots, dict[str, Any], PllSettings]:
-    """Return where the contents of a finished build are, its facts, and its clock; see `patch_bitstream`."""
+    """Return the places of contents in a finished build, its facts, and its clock; see `patch_bitstream`."""
     try:
         contents, facts = base.json(CONTENTS), base.json(FACTS)
         differences = list(_unlike(contents["made"], fingerprint(board, request)))
@@ -167,7 +169,7 @@ def _read(base: Base, board: Board, request: BitstreamRequest) -> tuple[Slots, d
 
 
 def _exchange(base: Base, slots: Slots, parts: tuple[Parted, Parted], name: str) -> dict[str, str]:
-    """Return layout and netlist of a finished build with other contents, which has been found to have its own."""
+    """Return netlist and layout of a finished build with other contents, once it is seen to hold its own."""
     old, new = parts
     try:
         layout, netlist = AscLayout(base.text(name)), json.loads(base.text(NETLIST))
@@ -181,7 +183,7 @@ def _exchange(base: Base, slots: Slots, parts: tuple[Parted, Parted], name: str)
 
 
 def _unlike(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "") -> Iterator[str]:
-    """Yield how what two builds depend on differs."""
+    """Yield the differences of two fingerprints, in words."""
     for key in sorted(old.keys() | new.keys()):
         before, after = old.get(key), new.get(key)
         if isinstance(before, dict) and isinstance(after, dict):
@@ -203,6 +205,7 @@ def describe(old: str, new: str) -> str:
         if before.get(name) != after.get(name):
             how, place = _how(before.get(name), after.get(name)), _place_of(name)
             found[place] = min(found.get(place, how), how, key=_rank)
+    # Layers first, as users know them by name; then the differences that explain others.
     listed = sorted(found, key=lambda place: (not place.startswith("layer"), _rank(found[place])))
     rest = len(listed) - _LISTED
     texts = [f"{place}: {found[place]}" for place in listed[:_LISTED]]
@@ -210,18 +213,18 @@ def describe(old: str, new: str) -> str:
 
 
 def _rank(how: str) -> int:
-    """Return how little a difference says: what comes first says why others follow."""
+    """Return the rank of a difference: one of lower rank explains those of a higher one, so it is shown first."""
     return next((rank for rank, start in enumerate((_SIZES, _CONSTANTS)) if how.startswith(start)), 2)
 
 
 def _modules(rtlil: str) -> dict[str, str]:
-    """Return the modules of a design by name, without names that Amaranth numbers through."""
+    """Return the text of a design's modules by name."""
     parts = re.split(r"^module \\(\S+)\n", rtlil, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def _place_of(module: str) -> str:
-    """Return which part of the device a module is in, as a layer's engine is called."""
+    """Return the part of the device that a module belongs to, in words: a layer's engine, or the module's name."""
     inside = module.partition(".engine.engine.")[2]
     if not inside:
         return f"'{module.rpartition('.')[2]}'"

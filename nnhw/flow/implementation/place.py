@@ -22,13 +22,13 @@ if TYPE_CHECKING:  # a netlist made by other code is another netlist, and as tha
     from nnhw.flow.implementation.synthesis import Netlist
 
 CIRCLING_LINES = 60
-"""Lines of the router without any progress, a thousand wires or a round each, after which it is ended."""
+"""Lines of the router's log without progress after which it is ended; a line is 1,000 wires, or one round."""
 CRAWLING_S = 60
-"""Seconds of a core that the router takes for a thousand wires, after which it is ended: each further thousand takes
-longer. By the clock on the wall `ai8x_mnist` on an ECP5-25F, built on a busy machine, went to the second router, and
-had 77 MHz instead of 101."""
+"""CPU seconds for 1,000 wires after which the router is ended, as each further thousand takes longer. With seconds of
+the clock on the wall, `ai8x_mnist` on an ECP5-25F, built on a busy machine, went to the second router, and had 77 MHz
+instead of 101."""
 OTHER_ROUTER = ("--router", "router2")
-"""Options that take the place of a router that comes to no end.
+"""Options with which nextpnr's second router is used when the first one does not finish.
 
 nextpnr's first router gives higher clocks: `mlp784_w8a8` on an ECP5-25F, seed 1, is placed for 108.0 MHz, of which
 101.7 are left, with the second router 95.3; one placement of a `peak` there gives 164.6 MHz or 77.0. But of
@@ -36,7 +36,7 @@ nextpnr's first router gives higher clocks: `mlp784_w8a8` on an ECP5-25F, seed 1
 all in 3.6, with 81.7 MHz left of 87.3.
 """
 CROWDED = 0.9
-"""Share of a device's logic cells, or blocks of a kind, beyond which they are crowded."""
+"""Share of a device's logic cells, or of its blocks of a kind, above which it counts as crowded."""
 CROWDED_OPTIONS = ("--placer-heap-beta", "1")
 """nextpnr spreads cells until no region is fuller than this share, 0.9 if nothing is said. Blocks of which more are
 taken never get there: they stay on one side of the device, and take places from each other for thousands of rounds.
@@ -65,9 +65,9 @@ class PlacedDesign:
     ----------
     folder: has the layout (`seed<n>.asc`, `.config`), nextpnr's report (`.json`) and `.log`.
     seed: of the placement.
-    clock_hz: the clock that it was made for.
-    fmax_hz: the clock that its slowest path allows.
-    resources: what it takes.
+    clock_hz: clock that it was made for, in Hz.
+    fmax_hz: clock that its slowest path allows, in Hz.
+    resources: resources that it takes.
     path: its slowest path between registers.
     """
 
@@ -101,20 +101,20 @@ def place_seeds(
 ) -> Iterator[PlacedDesign]:
     """Place and route a netlist for each seed; yield in the order of the seeds, `jobs` processes at a time.
 
-    Whoever stops listening ends the runs that are under way. Which placement comes first does not depend on `jobs`.
-    Where the router comes to no end, nextpnr's other one follows; what is too slow is told by the seconds of a core
-    that it takes, so that a slow machine may give other wires, and a busy one does not. A seed at which cells find no
-    place, or neither router comes to an end, has no placement.
+    A caller that leaves the loop ends the runs that are still running. The order does not depend on `jobs`. Where the
+    router does not finish, nextpnr's second one follows. Whether it is too slow is decided by the CPU seconds that it
+    takes: so a slow machine may get another layout than a fast one, but a busy machine does not. A seed has no
+    placement if cells find no place, or if neither router finishes.
 
     Parameters
     ----------
-    constraints: of pins and of the input clock.
-    clock_hz: that the PLL makes.
+    constraints: constraints of pins and of the input clock.
+    clock_hz: clock behind the PLL, in Hz.
 
     Raises
     ------
     ToolError: nextpnr is missing, or failed.
-    BuildError: the design does not fit, at none of the seeds, or its clock is not the one that was asked for.
+    BuildError: cells find no place with any of the seeds, or the netlist's clock is not the requested one.
     """
     cache = cache or Cache(None)
     family, folder = FAMILIES[board.family], netlist.folder
@@ -135,6 +135,7 @@ def place_seeds(
             note(_seed_line(read_placement(folder, seed, clock_hz, family)))
             cache.store(keys[seed], folder, [f"seed{seed}.{kind}" for kind in (family.tools.layout[0], "json", "log")])
 
+    # Seeds end in any order; they are yielded in their own, so that the result does not depend on `jobs`.
     finished = _succeed(commands, jobs, board)
     ended, full = set[int](), []
     for seed in seeds:
@@ -159,12 +160,12 @@ def place_seeds(
 
 
 def lay_out(design: Mapping[str, Any], constraints: str, board: Board, folder: Path) -> str:
-    """Return the layout of a small design that holds any clock.
+    """Return the layout of a small design, whose timing does not matter.
 
     Parameters
     ----------
-    design: in yosys's JSON.
-    folder: is made, and takes the files.
+    design: netlist in yosys's JSON.
+    folder: folder for the files, which is made.
 
     Raises
     ------
@@ -179,11 +180,12 @@ def lay_out(design: Mapping[str, Any], constraints: str, board: Board, folder: P
 
 
 def is_lost(log: str, share: float) -> bool:
-    """Return whether nothing comes of a seed, while others may do.
+    """Return whether a seed will not lead to a placement; another one may.
 
     Parameters
     ----------
-    share: of a core that nextpnr has had; its log gives seconds by the clock on the wall.
+    log: end of nextpnr's log.
+    share: share of a core that nextpnr has had, as its log has seconds of the clock on the wall.
     """
     return finds_no_place(log) or goes_in_circles(log) or crawls(log, share)
 
@@ -247,11 +249,11 @@ def nextpnr_options(board: Board, clock_hz: int, seed: int, crowded: bool = Fals
 
 
 def read_placement(folder: Path, seed: int, clock_hz: int, family: Family) -> PlacedDesign:
-    """Return what nextpnr left for a seed.
+    """Return the placement of a seed from nextpnr's files.
 
     Raises
     ------
-    BuildError: no clock of the design is the one that was asked for.
+    BuildError: no clock of the design is the requested one.
     """
     report = json.loads((folder / f"seed{seed}.json").read_text(encoding="utf-8"))
     clocks = {name: (entry["achieved"] * 1e6, entry["constraint"] * 1e6) for name, entry in report["fmax"].items()}
@@ -302,7 +304,7 @@ def _succeed(commands: Mapping[int, ToolRun], jobs: int, board: Board) -> Iterat
 
 
 def _keys(netlist: Netlist, constraints: str, options: Mapping[int, list[str]], tool: str) -> dict[int, str]:
-    """Return by what the placements are found in a cache, seed by seed."""
+    """Return the cache keys of the placements, by seed."""
     content, code = (netlist.folder / NETLIST).read_bytes(), sources_hash(__name__)
     return {
         seed: cache_key(stage="place", netlist=content, constraints=constraints, options=one, tool=tool, code=code)
@@ -327,7 +329,7 @@ def _read_log(folder: Path, seed: int) -> str:
 
 
 def _too_large(board: Board, line: str) -> str:
-    """Say that a design does not fit, in nextpnr's words, and what to do."""
+    """Return the message that a design does not fit, in nextpnr's words, with what to do."""
     said = line.removeprefix("ERROR: ").partition(", check constraints")[0]
     return (
         f"the design does not fit '{board.name}': {said}; "

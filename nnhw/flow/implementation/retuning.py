@@ -1,4 +1,4 @@
-"""A finished layout at another clock: what its PLL is set to changes, and nothing is synthesized, placed or routed.
+"""Changing a finished layout to another clock: only the settings of its PLL change, nothing is placed or routed.
 
 Which bits of a layout set a PLL is taken from place and route itself: the PLL alone, with the pin that feeds it, is
 laid out as it was set and as it is to be set, which takes a second. Where these two layouts differ, the finished one
@@ -20,17 +20,17 @@ from nnhw.flow.implementation.cells import Module
 from nnhw.flow.implementation.place import lay_out
 
 Parameters = Mapping[str, str]
-"""Of a cell, as yosys's JSON has them."""
+"""Parameters of a cell by name, as in yosys's JSON."""
 _SETTING = re.compile(r"^ +parameter \\(\w+) (.*)\n", re.MULTILINE)
 
 
 def without_pll(rtlil: str, family: Family) -> str:
-    """Return a design without what its PLLs are set to."""
+    """Return a design without the settings of its PLLs."""
     return _pll_cells(family).sub(lambda cell: _SETTING.sub("", cell[0]), rtlil)
 
 
 def pll_parameters(rtlil: str, family: Family) -> dict[str, str]:
-    """Return what the PLL of a design is set to; nothing where it has none."""
+    """Return the settings of a design's PLL; empty where it has none."""
     return {
         name: _json_value(value)
         for cell in _pll_cells(family).finditer(rtlil)
@@ -48,24 +48,25 @@ def _json_value(value: str) -> str:
     """Return a parameter's value in RTLIL as yosys's JSON has it."""
     if value.startswith('"'):
         return value.strip('"')
+    # A plain integer has 32 bits in yosys.
     return value.partition("'")[2] or f"{int(value):032b}"
 
 
 def retune(
     module: Module, layout: str, change: tuple[Parameters, Parameters], constraints: str, board: Board, scratch: Path
 ) -> str:
-    """Set the PLL in module `top` of a netlist to another clock, and that in its layout, which is returned.
+    """Change the settings of the PLL in module `top` of a netlist, in place, and in its layout, which is returned.
 
     Parameters
     ----------
-    change: what the PLL is set to, and what it is to be set to.
-    constraints: of the design.
+    change: old and new settings of the PLL.
+    constraints: those of the design.
     scratch: folder for the layouts of the PLL alone.
 
     Raises
     ------
     ToolError: nextpnr is missing, or failed.
-    BuildError: netlist or layout have not the old settings.
+    BuildError: netlist or layout do not have the old settings.
     """
     (pll,) = (name for name, cell in module["cells"].items() if cell["type"] in FAMILIES[board.family].models.plls)
     parameters = module["cells"][pll]["parameters"]
@@ -90,7 +91,7 @@ def _mistake(what: str) -> str:
 
 
 def pll_alone(module: Module, pll: str) -> Module:
-    """Return a module with a PLL of another, the cells that feed it, and their ports."""
+    """Return a module that has only the PLL of `module`, the cells that drive it, and their ports."""
     drivers = {
         bit: name
         for name, cell in module["cells"].items()

@@ -1,4 +1,4 @@
-"""What changes in a netlist between synthesis and place and route: fewer, faster or nearer cells do the same."""
+"""Rewriting a netlist between synthesis and place and route, so that fewer, faster or nearer cells do the same."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ REWRITES: dict[str, tuple[Callable[[Module], int], ...]] = {
     "ice40": (),
     "ecp5": (shorten_chains, absorb_registers),
 }
-"""What is done to a module of a netlist, one row for each family; each says how much it changed."""
+"""Functions that rewrite a module of a netlist, one row for each family; each returns how much it changed."""
 
 LARGE_LC = 30_000
-"""Logic cells beyond which nextpnr's placer needs to be told where block RAMs stand, see `floorplan`."""
+"""Number of logic cells above which block RAMs are given places before nextpnr's placer runs, see `floorplan`."""
 
 
 def rewrite(netlist: Path, board: Board) -> list[str]:
-    """Change a netlist in yosys's JSON; one in which there is nothing to change stays as it is.
+    """Rewrite a netlist in yosys's JSON; the file is not touched where there is nothing to change.
 
     Returns
     -------
-    What a person should know of it, a line each.
+    Lines for the user about it.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def rewrite(netlist: Path, board: Board) -> list[str]:
 
 
 def _rewrite(module: Module, board: Board, notes: list[str]) -> bool:
-    """Change a module; return whether there was something to change, and add to the notes what to know of it."""
+    """Rewrite a module; return whether anything changed, and append lines for the user to `notes`."""
     before = undriven(module)
     family = FAMILIES[board.family]
     changed: list[int] = [step(module) for step in REWRITES[family.name]]

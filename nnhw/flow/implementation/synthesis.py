@@ -37,11 +37,12 @@ class Memory:
 
     Parameters
     ----------
-    name: its path.
-    depth, bits: words, and their width after unused bits were removed.
-    planned: it was described as block RAM.
-    ebr: block RAMs that it is.
-    mapped: it became block RAM. Where `ebr` is 0, synthesis found later that nothing depends on it; else it is logic.
+    name: path of the memory.
+    depth, bits: number of words, and bits of a word after unused ones were removed.
+    planned: the design asks for block RAM.
+    ebr: number of block RAMs that it takes in the netlist.
+    mapped: yosys made block RAM of it. Where `ebr` is 0 all the same, nothing depends on it, and it was removed. A
+        memory with `ebr` 0 that is not mapped is logic.
     """
 
     name: str
@@ -59,10 +60,10 @@ class Netlist:
     Parameters
     ----------
     folder: has the netlist `design.json` and the log `yosys.log`.
-    cells: how many of each kind.
+    cells: number of cells of each type.
     memories: in the order of their names.
     family: of the device.
-    unclocked: cells with registers that have lost their clock.
+    unclocked: names of cells with registers whose clock input is constant.
     """
 
     folder: Path
@@ -73,7 +74,7 @@ class Netlist:
 
     @property
     def resources(self) -> Resources:
-        """What it takes; logic cells at the least, as place and route packs LUTs and flip-flops together."""
+        """Resources of the netlist; logic cells are a lower bound, as place and route packs them."""
         family, cells = self.family, self.cells
         return Resources(
             lc=family.kinds.lc(cells),
@@ -100,8 +101,8 @@ def synthesize(
     Parameters
     ----------
     rtlil: its top module is `top`.
-    folder: takes `design.json` and `yosys.log`.
-    planned_ebr, planned_spram: block RAMs and large RAMs that it must take.
+    folder: folder for `design.json` and `yosys.log`.
+    planned_ebr, planned_spram: block RAMs and large RAMs that it must take; None: not checked.
     dsp: multiplications go into DSP blocks.
     cache: where a result of the same input and the same code is looked for.
 
@@ -125,6 +126,7 @@ def synthesize(
         (folder / "design.il").write_text(rtlil, encoding="utf-8")
         _run(commands, folder, note)
         notes = rewrite(folder / NETLIST, board)
+        # Kept in a file, so that a result from the cache says the same to the user.
         (folder / _NOTES).write_text("\n".join(notes), encoding="utf-8")
         cache.store(key, folder, (NETLIST, LOG, _MEMORIES, _NOTES))
     for line in (folder / _NOTES).read_text(encoding="utf-8").splitlines():
@@ -155,7 +157,7 @@ def _run(commands: list[str], folder: Path, note: Note) -> None:
 
 
 def synthesis_commands(board: Board, dsp: bool) -> list[str]:
-    """Return the commands for yosys: `design.il` -> `design.json`, which names no folder of this machine."""
+    """Return the commands for yosys: `design.il` -> `design.json`; no path of this machine is in its result."""
     family = FAMILIES[board.family]
     synth = family.tools.synth(board.device, dsp)
     hide, show = hiding_commands(family)
@@ -184,7 +186,7 @@ def synthesis_commands(board: Board, dsp: bool) -> list[str]:
 
 
 def hiding_commands(family: Family) -> tuple[list[str], list[str]]:
-    """Return the commands that give cells of the design another type, and those that give theirs back."""
+    """Return the commands that rename a type of cells, so that synthesis leaves them alone, and those that undo it."""
     if family.tools.hidden is None:
         return [], []
     kind, library = family.tools.hidden
@@ -195,7 +197,7 @@ def hiding_commands(family: Family) -> tuple[list[str], list[str]]:
 
 
 def read_netlist(folder: Path, family: Family) -> Netlist:
-    """Return what synthesis left in a folder."""
+    """Return the netlist that synthesis left in a folder."""
     design = json.loads((folder / NETLIST).read_text(encoding="utf-8"))["modules"]["top"]
     # Block RAMs are called like their memory, with row and column behind it.
     blocks = Counter(
@@ -225,7 +227,7 @@ def unclocked_cells(cells: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def mapped_memories(log: str) -> frozenset[str]:
-    """Return the memories that yosys says it has made block RAM of."""
+    """Return the names of memories of which yosys's log says that they became block RAM."""
     return frozenset(re.findall(r"^mapping memory top\.(\S+) via \S+$", log, re.MULTILINE))
 
 
@@ -258,15 +260,15 @@ def check_memories(
     planned_spram: int | None = None,
     unneeded: Mapping[str, int] = MappingProxyType({}),
 ) -> None:
-    """Compare the memories with the plan.
+    """Compare the memories of a netlist with the plan of mapping.
 
     Parameters
     ----------
-    unneeded: block RAMs that synthesis may have left out of the plan; see `unneeded_block_rams`.
+    unneeded: block RAMs that synthesis may have left out; see `unneeded_block_rams`.
 
     Raises
     ------
-    BuildError: one that was planned as block RAM is logic, or the total is another; names them.
+    BuildError: a memory that was planned as block RAM is logic, or the number of block RAMs is not the planned one.
     """
     in_logic = [memory for memory in netlist.memories if memory.planned and not (memory.ebr or memory.mapped)]
     if in_logic:
@@ -297,11 +299,11 @@ def check_clocks(netlist: Netlist) -> None:
 
 
 def check_size(netlist: Netlist, board: Board) -> None:
-    """Compare a design with its device, as far as it is known before place and route.
+    """Compare the resources of a netlist with those of its board, as far as they are known before place and route.
 
     Raises
     ------
-    BuildError: it cannot fit; says by how much.
+    BuildError: it cannot fit; the message says by how much.
     """
     taken, given = netlist.resources, board.resources
     names = (

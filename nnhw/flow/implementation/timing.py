@@ -1,4 +1,4 @@
-"""The timing gate: for which clocks designs are placed, which clock is taken, and when a build stops.
+"""Timing closure: for which clocks a design is placed, which clock is taken, and when a build fails.
 
 A design is placed for one clock, and the layout serves others, too (`nnhw.flow.implementation.retuning`): so the search
 places it for the clock that is wanted, and takes the fastest of the PLL that the best placement holds.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from nnhw.boards import Board
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 _MOST_CLOCKS = 6
 COMPARED = 2
-"""Seeds of which the better one is taken, whatever the number of processes, so that the second core is of use."""
+"""Number of seeds that are always placed, to take the best; two, so that a second core is used."""
 CLEAR_MISS = 0.9
 """Share of a clock below which no further seed is tried: five seeds of `mnist_mlp` on a UP5K reach 56.2 to 63.6 MHz,
 and the best of five is rarely a tenth above the better one of two."""
 
 TryClock = Callable[["PllSettings"], Iterable[PlacedDesign]]
-"""Elaborates and synthesizes a design for a clock, and places it for seed after seed."""
+"""A function that elaborates and synthesizes a design for a clock, and yields its placements, seed by seed."""
 Serves = Callable[["PllSettings", "PllSettings"], bool]
-"""Says whether a layout that was made for the first clock serves the second one, too."""
+"""A function that returns whether a layout made for the first clock can be changed to the second one."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """What a seed reached for a clock."""
+    """The Fmax that a seed reached when it was placed for a clock."""
 
     clock_hz: int
     seed: int
@@ -48,11 +48,12 @@ class Closure:
 
     Parameters
     ----------
-    settings: of the PLL.
-    placed: settings that it was placed for.
-    placement: the best, of equals the first in the order of the seeds; the first that holds a clock that was asked for.
-    attempts: everything that was tried.
-    reason: why it is this clock, for people.
+    settings: settings of the PLL for the clock that is taken.
+    placed: settings of the clock that the design was placed for.
+    placement: the one with the highest Fmax, of equals the one of the first seed; with a requested clock the first one
+        that meets it.
+    attempts: all placements that were tried.
+    reason: why this clock was taken, for people.
     """
 
     settings: PllSettings
@@ -64,15 +65,16 @@ class Closure:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which clocks will do.
+    """The clocks that are acceptable, and which of them is better.
 
     Parameters
     ----------
-    clocks: of the PLL, slowest first.
-    first: that is placed for first.
-    requested: the user asked for it: no other will do.
-    link: of the board.
-    images_per_s: what the host gets with a clock in hertz, of engine and link the slower; None: faster is better.
+    clocks: all clocks of the PLL, slowest first.
+    first: the clock that is placed for first.
+    requested: the user asked for `first`: no other is acceptable.
+    link: link of the board.
+    images_per_s: returns the images per second that the host gets with a clock in Hz, which the slower of engine and
+        link decides; None: a faster clock is better.
     """
 
     clocks: Sequence[PllSettings]
@@ -82,9 +84,9 @@ class Wanted:
     images_per_s: Callable[[float], float] | None = None
 
     def held(self, fmax_hz: float) -> list[PllSettings]:
-        """Return the clocks that will do and a placement holds, best first.
+        """Return the acceptable clocks that a placement with this Fmax meets, best first.
 
-        That is the fastest, but for those with which the link is so much slower that the host gets less.
+        A faster clock is better, unless its link is so much slower that the host gets fewer images per second.
         """
         clocks = [self.first] if self.requested else self.clocks
         return sorted((clock for clock in clocks if clock.output_hz <= fmax_hz), key=self._worth, reverse=True)
@@ -113,7 +115,7 @@ class Wanted:
 
 @cache
 def usable_clocks(board: Board) -> tuple[PllSettings, ...]:
-    """Return the clocks of the board's PLL that serve its link, slowest first.
+    """Return the clocks of the board's PLL with which its link works, slowest first.
 
     Raises
     ------
@@ -132,11 +134,11 @@ def usable_clocks(board: Board) -> tuple[PllSettings, ...]:
 
 
 def first_clock(clocks: Sequence[PllSettings], requested_hz: float | None, target_hz: float) -> PllSettings:
-    """Return the clock to begin with: the slowest that is as fast as asked, or the fastest that is within the target.
+    """Return the clock to begin with: the slowest that is as fast as requested, else the fastest within the target.
 
     Raises
     ------
-    InputError: the PLL makes no clock so fast.
+    InputError: the PLL makes no clock as fast as requested.
     """
     if requested_hz is None:
         return next((settings for settings in reversed(clocks) if settings.output_hz <= target_hz), clocks[0])
@@ -149,12 +151,12 @@ def first_clock(clocks: Sequence[PllSettings], requested_hz: float | None, targe
 
 
 def close_timing(try_clock: TryClock, wanted: Wanted, serves: Serves, note: Note = silent) -> Closure:
-    """Find a placement that holds a clock that will do, and the best such clock.
+    """Find a placement that meets an acceptable clock, and the best clock that it meets.
 
-    Seeds are tried one after the other. Of the first two the better one is taken if it holds the clock; further ones
-    follow until one does, unless the first two miss it clearly. The clock is then the best that this placement holds; a
-    design is placed again only where its layout serves no such clock. A clock that was asked for is taken with the
-    first seed that holds it.
+    Seeds are tried one after the other. Of the first two the better one is taken if its layout serves a clock that it
+    holds, be it a slower one than it was placed for; further ones follow until one does, unless the first two miss the
+    clock clearly. The clock is then the best of those; a design is placed again only where its layout serves no such
+    clock. A clock that was asked for is taken with the first seed that holds it.
 
     Raises
     ------
@@ -162,7 +164,8 @@ def close_timing(try_clock: TryClock, wanted: Wanted, serves: Serves, note: Note
     """
     placed, attempts = wanted.first, list[Attempt]()
     for _ in range(_MOST_CLOCKS):
-        placements = _try_seeds(try_clock(placed), placed, wanted.requested, note)
+        suited = partial(_suited, wanted, serves, placed)
+        placements = _try_seeds(try_clock(placed), placed, wanted.requested, suited, note)
         attempts += [Attempt(placed.output_hz, placement.seed, placement.fmax_hz) for placement in placements]
         if not placements:
             raise TimingError(
@@ -170,7 +173,7 @@ def close_timing(try_clock: TryClock, wanted: Wanted, serves: Serves, note: Note
                 "circles, or cells find no place; try more --seeds, another --clock, or a smaller folding"
             )
         best = max(placements, key=lambda placement: placement.fmax_hz)
-        taken = next((clock for clock in wanted.held(best.fmax_hz) if serves(placed, clock)), None)
+        taken = suited(best)
         if taken is not None:
             return Closure(taken, placed, best, tuple(attempts), wanted.reason(taken, best))
         most_hz = min(best.fmax_hz, placed.output_hz - 1)
@@ -187,14 +190,32 @@ def close_timing(try_clock: TryClock, wanted: Wanted, serves: Serves, note: Note
     raise TimingError(_missed(placed, placements, slower))
 
 
-def _try_seeds(tries: Iterable[PlacedDesign], clock: PllSettings, requested: bool, note: Note) -> list[PlacedDesign]:
-    """Return the placements of as many seeds as are worth it; see `close_timing`."""
+def _suited(wanted: Wanted, serves: Serves, placed: PllSettings, placement: PlacedDesign) -> PllSettings | None:
+    """Return the best acceptable clock that a placement meets and that its layout serves; None if there is none."""
+    return next((clock for clock in wanted.held(placement.fmax_hz) if serves(placed, clock)), None)
+
+
+def _try_seeds(
+    tries: Iterable[PlacedDesign],
+    clock: PllSettings,
+    requested: bool,
+    suited: Callable[[PlacedDesign], PllSettings | None],
+    note: Note,
+) -> list[PlacedDesign]:
+    """Return the placements of seeds, until one is good enough or further ones are hopeless; see `close_timing`.
+
+    Parameters
+    ----------
+    clock: the one that the design is placed for.
+    suited: returns a clock at which a placement can be used, perhaps a slower one; None if there is none.
+    """
     placements: list[PlacedDesign] = []
     for placement in tries:
         placements.append(placement)
-        best_hz = max(placement.fmax_hz for placement in placements)
-        enough = 1 if requested else COMPARED
-        if best_hz >= clock.output_hz and len(placements) >= enough:
+        best = max(placements, key=lambda placement: placement.fmax_hz)
+        best_hz = best.fmax_hz
+        # A clock that was asked for is enough once it holds; otherwise a better seed may hold a faster one.
+        if len(placements) >= (1 if requested else COMPARED) and suited(best) is not None:
             break
         if best_hz < CLEAR_MISS * clock.output_hz and len(placements) >= COMPARED:
             note(
@@ -206,11 +227,11 @@ def _try_seeds(tries: Iterable[PlacedDesign], clock: PllSettings, requested: boo
 
 
 def _missed(clock: PllSettings, placements: Sequence[PlacedDesign], slower: Sequence[PllSettings]) -> str:
-    """Say that a clock is missed, why, and what to do.
+    """Return the message that a clock is missed, why, and what to do.
 
     Parameters
     ----------
-    slower: clocks that hold.
+    slower: clocks that the best placement meets, slowest first.
     """
     best = max(placements, key=lambda placement: placement.fmax_hz)
     is_clear = best.fmax_hz < CLEAR_MISS * clock.output_hz

@@ -15,7 +15,8 @@ class Declared:
 
     Parameters
     ----------
-    block: it has to be block RAM.
+    depth, bits: number of words, and bits of a word.
+    block: it must be block RAM.
     rom: nothing writes it.
     """
 
@@ -39,11 +40,11 @@ def declared_memories(rtlil: str, top: str = "top") -> dict[str, Declared]:
 
 
 def unneeded_block_rams(declared: Mapping[str, Declared], used: Mapping[str, int], family: Family) -> dict[str, int]:
-    """Return how many block RAMs fewer each memory takes than what the design describes; only where there are any.
+    """Return by how many block RAMs synthesis has shrunk each memory, where it has, compared with the design.
 
     Parameters
     ----------
-    used: block RAMs of each memory that is left.
+    used: number of block RAMs of each memory in the netlist.
     """
     wanted = {
         name: family.block_rams(memory.depth, memory.bits, rom=memory.rom)

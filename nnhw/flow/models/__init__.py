@@ -1,1 +1,1 @@
-"""From a model as its user has it to the integer graph, with the proof that nothing changed on the way."""
+"""From the user's model to the integer graph; that no step changes a result is checked on the way."""

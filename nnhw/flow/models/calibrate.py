@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What a user says about quantization after training.
+    """Options of a command line for quantization after training.
 
     Parameters
     ----------
     data: .npy file of images [N, ..] as the model takes them, or a folder of pictures, which become numbers in 0..1.
-    evaluate: .npy file of the images that the accuracy before and after is of; None: those of the calibration.
-    labels: .npy file of their labels [N]; None: no accuracy.
-    weight_bits, act_bits: 1 to 8.
+    evaluate: .npy file of images on which accuracy is measured, before and after; None: those of `data`.
+    labels: .npy file of their labels [N]; None: accuracy is not measured.
+    weight_bits, act_bits: bits of weights and activations, 1 to 8.
     """
 
     data: Path
@@ -39,7 +39,12 @@ class Calibration:
 def make_calibration(
     data: Path | None, evaluate: Path | None, labels: Path | None, weight_bits: int, act_bits: int
 ) -> Calibration | None:
-    """Return the calibration of a command line. Raises: InputError for options that mean nothing without others."""
+    """Return the calibration of a command line, None where --calibrate is not given.
+
+    Raises
+    ------
+    InputError: an option that has no meaning without another one, which is missing.
+    """
     if data is None:
         if evaluate or labels or (weight_bits, act_bits) != (Calibration.weight_bits, Calibration.act_bits):
             raise InputError(
@@ -53,13 +58,13 @@ def make_calibration(
 
 @dataclass(frozen=True)
 class GivenData:
-    """Data for quantization after training, read already.
+    """Data for quantization after training, in memory.
 
     Parameters
     ----------
     calibrate: as `nnhw.quantize` takes it.
-    evaluate: images and labels [N] that the accuracy before and after is of; None: no accuracy.
-    weight_bits, act_bits: 1 to 8.
+    evaluate: images and labels [N] on which accuracy is measured, before and after; None: it is not measured.
+    weight_bits, act_bits: bits of weights and activations, 1 to 8.
     """
 
     calibrate: Any
@@ -85,7 +90,12 @@ class GivenData:
 
 
 def given_data(calibrate: Any, evaluate: Any, labels: Any, weight_bits: int, act_bits: int) -> GivenData | None:
-    """Return data of a caller, or None. Raises: InputError for options that mean nothing without others."""
+    """Return the data of a call of `nnhw.build`, None where `calibrate` is None.
+
+    Raises
+    ------
+    InputError: an argument that has no meaning without another one, which is missing.
+    """
     plain = (weight_bits, act_bits) == (Calibration.weight_bits, Calibration.act_bits)
     if calibrate is None:
         if evaluate is not None or labels is not None or not plain:
@@ -128,7 +138,12 @@ def _images(data: Path, source: Source) -> np.ndarray:
 
 
 def load_labels(file: Path, count: int) -> np.ndarray:
-    """Return the labels of so many images. Raises: InputError."""
+    """Return the labels of `count` images from a .npy file, integers [count].
+
+    Raises
+    ------
+    InputError: the file cannot be read, or holds something else.
+    """
     labels = _load(file, "labels")
     if labels.dtype.kind not in "iu" or labels.shape != (count,):
         raise InputError(
@@ -144,7 +159,7 @@ def _load(file: Path, what: str) -> np.ndarray:
     except OSError as error:
         raise InputError(f"{what} '{file}' cannot be read: {error.strerror or error}; check the path") from None
     except ValueError as error:
-        if "Object arrays" in str(error):
+        if "Object arrays" in str(error):  # numpy's words for an array that only pickle could load
             raise InputError(
                 f"{what} '{file}' holds Python objects, not numbers; save an array of numbers, such as "
                 f"np.stack(images).astype(np.float32), with numpy.save"

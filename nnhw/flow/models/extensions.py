@@ -1,4 +1,4 @@
-"""Modules outside of nnhw that register operators and engines: installed ones, and those that the user names."""
+"""Extensions: modules outside of nnhw that register operators and engines, installed or named by the user."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ from nnhw.errors import InputError, NnhwError
 ENTRY_POINTS = "nnhw.extensions"
 """Group of entry points: modules that register engines when they are imported."""
 VARIABLE = "NNHW_EXTENSIONS"
-"""Environment variable with such modules or files, separated as in PATH. A build folder names none: it is anybody's."""
+"""Environment variable with such modules or files, separated as in PATH.
+
+Build folders do not name extensions: anybody may have written a folder, and importing a module runs its code.
+"""
 
 
 def load_extensions(named: Sequence[str] = ()) -> None:
-    """Import what registers engines: installed packages by their entry points, and modules or files by name.
+    """Import all extensions: installed packages by their entry points, others by name.
 
     Parameters
     ----------
-    named: modules, or paths of .py files, beside those of the environment variable NNHW_EXTENSIONS. They are handed on
-        to processes that nnhw starts.
+    named: modules, or paths of .py files, in addition to those of the environment variable NNHW_EXTENSIONS.
 
     Raises
     ------
-    InputError: one that does not exist, or fails.
+    InputError: an extension does not exist, or its import fails.
     """
     given = tuple(dict.fromkeys([*filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)), *named]))
     for point in entry_points(group=ENTRY_POINTS):
@@ -37,6 +39,7 @@ def load_extensions(named: Sequence[str] = ()) -> None:
         with _named(name):
             _import(name)
     if given:
+        # Processes that nnhw starts import the same ones.
         os.environ[VARIABLE] = os.pathsep.join(given)
 
 

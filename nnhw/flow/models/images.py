@@ -19,16 +19,17 @@ _MODES = {1: "L", 3: "RGB"}
 def load_images(folder: Path, shape: Sequence[int]) -> np.ndarray:
     """Return the pictures in a folder and in the folders below it, float32 [N, channels, height, width] in 0..1.
 
-    They are taken in the order of their paths, as pictures of so many channels (1: grey, 3: RGB). They are not resized:
-    how a model's pictures are cut and scaled is the model's matter.
+    They are read in the order of their paths and converted to grey (1 channel) or RGB (3 channels). They are not
+    resized: how pictures are cropped and scaled belongs to the model.
 
     Parameters
     ----------
-    shape: of one image of the model, (channels, height, width).
+    shape: shape of one image of the model, (channels, height, width).
 
     Raises
     ------
-    InputError: no picture; one that cannot be read, or of another size; a model that takes no pictures.
+    InputError: the folder has no picture, or one that cannot be read or has another size; or the model's input has
+        neither 1 nor 3 channels.
     """
     if len(shape) != 3 or shape[0] not in _MODES:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Lowering with its proof: the samples go through the graph before and behind every pass, and must not change."""
+"""Lowering, checked: samples go through the graph before and behind every pass, and their results must be equal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nnhw.ir.interpreter import run_in_chunks
 from nnhw.passes import OPTIMIZATIONS, Parts, Size, find_rounding_notes, lower, savings, split
 
 _STEPS = 256
-"""Steps and states on which the body of a loop is compared."""
+"""Number of random steps, each with random states, on which the body of a loop is compared."""
 
 
 def lower_graph(
@@ -26,16 +26,17 @@ def lower_graph(
 
     Parameters
     ----------
-    samples: `inputs`, and PyTorch's own answers: `torch`, and `torch_float64` where it can compute in float64.
-    rounds: the model computes in float32 by itself, so that codes at ties are worth a note.
+    samples: arrays by name: `inputs` [N, *shape], and PyTorch's results: `torch`, in the model's own precision, and
+        `torch_float64` where it can compute in float64.
+    rounds: the model computes in float32, so that its codes may differ from the graph's at ties of rounding.
 
     Returns
     -------
-    The parts, and what the report says of them: mismatches are rows that differ.
+    Head, body and tail, and the facts of the stage `lower` for the report.
 
     Raises
     ------
-    LoweringError: the graph has no integer form, or a result that is NaN or infinite.
+    LoweringError: the graph has no integer form, or a result is NaN or infinite.
     ExactnessError: a pass changes a result.
     """
     inputs = samples["inputs"].astype(np.float64)
@@ -47,6 +48,7 @@ def lower_graph(
 
     def compare(name: str, after_pass: Graph) -> None:
         nonlocal before, known
+        # A pass that finds nothing to do returns the graph that it was given: nothing to run again.
         after = before if after_pass is known else run_in_chunks(after_pass, inputs)[0]
         check_equal(name, before, after, lambda rows: _first_difference([known], [after_pass], inputs[rows]))
         check_bodies(name, known, after_pass)
@@ -120,9 +122,9 @@ def check_equal(
 
 
 def check_bodies(name: str, before: Graph, after: Graph) -> None:
-    """Compare the bodies of loops before and after a pass, on steps and states of all that their types allow.
+    """Compare the bodies of loops before and after a pass, on random steps and states within their types.
 
-    A whole model shows few of the states that its loops can have.
+    The samples of a whole model reach only few of the states that its loops can have.
 
     Raises
     ------
@@ -142,7 +144,7 @@ def check_bodies(name: str, before: Graph, after: Graph) -> None:
 
 
 def _any_codes(type: TensorType, seed: int) -> np.ndarray:
-    """Return values of a type: its ends among them, and numbers between."""
+    """Return random values of a type, int [_STEPS, *shape]; a quarter of them are its lowest or highest value."""
     rng, kind = np.random.default_rng(seed), type.int_dtype
     values = rng.integers(kind.low, kind.high, (_STEPS, *type.shape), endpoint=True)
     ends = rng.integers(0, 8, values.shape)
@@ -151,11 +153,11 @@ def _any_codes(type: TensorType, seed: int) -> np.ndarray:
 
 
 def _first_difference(known: Sequence[Graph], made: Sequence[Graph], inputs: np.ndarray) -> Node | None:
-    """Return the first layer whose integers are other ones; a pass may have changed their order.
+    """Return the first layer whose integers differ, in any order, as a pass may have permuted them.
 
     Parameters
     ----------
-    known, made: graphs, one after the other.
+    known, made: graphs before and after the pass; of several, each reads the result of the one before.
     """
     before, after = _values(known, inputs), _values(made, inputs)
     for node in (node for graph in made for node in graph.nodes):
@@ -169,7 +171,16 @@ def _first_difference(known: Sequence[Graph], made: Sequence[Graph], inputs: np.
 
 
 def _values(graphs: Sequence[Graph], inputs: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the values of all nodes but constants of graphs in a row, by name; up to one that has none."""
+    """Return the values of all nodes but constants, by name; each of the graphs reads the result of the one before.
+
+    Parameters
+    ----------
+    inputs: [N, *shape] of the first graph.
+
+    Returns
+    -------
+    Values up to the first node that cannot be computed.
+    """
     found: dict[str, np.ndarray] = {}
     with suppress(IrError):
         for graph in graphs:
@@ -178,7 +189,7 @@ def _values(graphs: Sequence[Graph], inputs: np.ndarray) -> dict[str, np.ndarray
 
 
 def run_parts(parts: Parts, inputs: np.ndarray) -> np.ndarray:
-    """Compute head, body and tail on [N, *shape]."""
+    """Compute head, body and tail, one after the other, on inputs [N, *shape]."""
     codes = run_in_chunks(parts.head, inputs)
     return run_in_chunks(parts.tail, run_in_chunks(parts.body, codes))[0]
 
@@ -203,14 +214,14 @@ def _bounds(node: Node) -> dict[str, int]:
 
 
 def _differing(samples: Mapping[str, np.ndarray], name: str, reference: np.ndarray) -> int | None:
-    """Return the rows in which PyTorch's answer is another number than the reference rounded to PyTorch's dtype."""
+    """Return the number of rows in which PyTorch's result differs from the reference, rounded to PyTorch's dtype."""
     if name not in samples:
         return None
     return differing_rows(samples[name], reference.astype(samples[name].dtype))
 
 
 def _gap(samples: Mapping[str, np.ndarray], name: str, reference: np.ndarray) -> float | None:
-    """Return the greatest difference between PyTorch's answers and the reference, as a share of the greatest answer."""
+    """Return the greatest difference of PyTorch's results from the reference, divided by the largest magnitude."""
     if name not in samples or samples[name].shape != reference.shape or not reference.size:
         return None
     largest = float(np.abs(reference).max())

@@ -1,4 +1,4 @@
-"""Inputs on which a build compares PyTorch, IR and RTL, and the model's own answers to them."""
+"""Inputs on which a build compares PyTorch, IR and RTL, and PyTorch's results for them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def make_samples(example: np.ndarray, count: int = RANDOM_SAMPLES) -> np.ndarray
     Parameters
     ----------
     example: [n, *shape].
-    count: of the random rows; uniform, seeded.
+    count: number of random rows, uniform between the least and the greatest element of the example, seeded.
 
     Returns
     -------
@@ -39,11 +39,11 @@ def make_samples(example: np.ndarray, count: int = RANDOM_SAMPLES) -> np.ndarray
 
 
 def load_samples(path: Path) -> dict[str, np.ndarray]:
-    """Return the samples that the stage `capture` saved: `inputs`, and PyTorch's answers by dtype.
+    """Return the samples that the stage `capture` saved: `inputs`, and PyTorch's results `torch` and `torch_float64`.
 
     Raises
     ------
-    BuildError: missing or damaged.
+    BuildError: the file is missing or damaged.
     """
     try:
         samples = load_npz(path)
@@ -57,7 +57,7 @@ def load_samples(path: Path) -> dict[str, np.ndarray]:
 
 
 def example_of(example: torch.Tensor | None, graph: Graph) -> np.ndarray:
-    """Return the example input as an array; without one, two images that say that values lie in [0, 1]."""
+    """Return the example input [n, *shape]; without one, an image of zeros and one of ones: values lie in [0, 1]."""
     if example is not None:
         array: np.ndarray = example.detach().cpu().numpy()
         return array
@@ -66,7 +66,7 @@ def example_of(example: torch.Tensor | None, graph: Graph) -> np.ndarray:
 
 
 def evaluate(model: nn.Module | ExportedProgram, samples: np.ndarray, double: bool = False) -> np.ndarray:
-    """Return what PyTorch itself computes, in eval mode; the model is not changed.
+    """Return PyTorch's own results, computed in eval mode; the model is not changed.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""A finished build in use: its device, files that run through it, accuracy, counted cycles."""
+"""Using a finished build: open its device, run files through it, measure accuracy and cycles."""

@@ -1,4 +1,4 @@
-"""How many results of a device are right."""
+"""Accuracy of a device's results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nnhw.errors import InputError
 
 @dataclass(frozen=True)
 class Score:
-    """Images whose greatest result is at their label, and images in all."""
+    """Number of images that are classified as their label says, and number of all images."""
 
     right: int
     count: int
@@ -25,13 +25,14 @@ def score(results: np.ndarray, labels: np.ndarray) -> Score:
 
     Parameters
     ----------
-    results: [N, classes], or whole numbers that are the classes, of a model that ends in argmax.
+    results: [N, classes], of which the greatest wins; or integers [N, 1] or [N], of a model that ends in argmax.
 
     Raises
     ------
-    InputError: results of another shape, or labels that no result can have.
+    InputError: results of another shape, or labels that are no class.
     """
     found = results.reshape(len(results), -1)
+    # The model ends in argmax: its results are classes.
     if results.dtype.kind in "iu" and found.shape[1] == 1:
         return Score(int((found[:, 0] == labels).sum()), len(labels))
     if results.ndim != 2 or found.shape[1] < 2:

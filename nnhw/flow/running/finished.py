@@ -47,21 +47,22 @@ def open(
 
     Parameters
     ----------
-    build: what `nnhw.build` returned, or the path of its folder.
+    build: the result of `nnhw.build`, or the path of its folder.
     link: `sim` (the compiled hardware answers), `model` (the interpreter answers), `c` (the same integers by compiled
         C, the fastest without a board), `auto` (the only board that is plugged in), the name of a serial port, or a
         link that is open already.
-    baud: of a serial port; the fastest that was built and at which the device answers otherwise.
+    baud: bits per second of a serial port; default: the highest rate of the build at which the device answers.
     max_retries: attempts in a row without progress, after the first.
-    notice: told what is slow and why, and when the device had refused the program that it started with.
-    progress: called with bytes of the build's program taken and bytes in all, where the device has to be given it.
-    trust: with `sim`, compile the folder's Verilog whoever made it; it may then run any code. See `trust_build`.
+    notice: called with messages: what is slow and why, and that the device had refused the program it started with.
+    progress: called with bytes sent and bytes in all, while the device is sent the build's program.
+    trust: with `sim`, compile the folder's Verilog even if somebody else made it; it may then run any code. See
+        `trust_build`.
 
     Raises
     ------
-    BuildError: no build folder, an incomplete one, or one of another version; with `sim`, somebody else's.
-    InputError: its program is damaged, or a `baud` for a link that is no serial port.
-    LinkError: no such port, no answer, or a device with another model; the program was refused.
+    BuildError: no build folder, an incomplete one, or one of another version; with `sim`, one that somebody else made.
+    InputError: the build's program is damaged, or `baud` is given for a link that is no serial port.
+    LinkError: no such port, no answer, a device with another model, or one that refuses the program.
     """
     if baud is not None:
         _check_baud(baud, link)
@@ -86,15 +87,15 @@ def open(
 
 @dataclass(frozen=True)
 class FileRun:
-    """What a batch gave.
+    """The results of a batch, and what it took.
 
     Parameters
     ----------
     results: [N, *shape].
     seconds: from the first byte to the last result.
-    cycles: of the device's clock per image, counted by the device; None where it has none.
-    program: what the parts of the first shared engine's program took; None: there is none, or it was not counted.
-    accuracy: how many results are right; None: no labels were given.
+    cycles: cycles of the device's clock per image, counted by the device; None where it has no counter.
+    program: cycles of the parts of the first shared engine's program; None: there is none, or it was not counted.
+    accuracy: number of right results; None: no labels were given.
     """
 
     results: np.ndarray
@@ -119,7 +120,7 @@ def run_file(
 
     Parameters
     ----------
-    out: where results go, as .npy; when the link fails, those of the images that were finished.
+    out: .npy file for the results; when the link fails, for those of the images that were finished.
     measure: let the device measure the cycles of each layer; see `measure_parts`.
     labels: .npy file of the images' labels [N], 0 for the first output: for the accuracy.
     trust, baud: see `open`.
@@ -165,6 +166,7 @@ def _run_images(
             progress.note(f"{error.finished} of {len(images)} images were finished; their results are in {out}")
         raise
     seconds = time.monotonic() - start
+    # A program's counters are complete only when it waits for the next image.
     status = device.idle_status() if programs else device.status()
     work = status.since(before) if before else None
     cycles = status.cycles / len(images) if status.cycles else None
@@ -193,7 +195,7 @@ def simulate_build(build: Path, frames: int, stalls: str, progress: Progress) ->
 
 
 def program(build: Path, progress: Progress) -> None:
-    """Write the bitstream of a build, and its program, if it has one, to the board that is plugged in.
+    """Write the bitstream of a build, and the program of a shared engine, to the board that is plugged in.
 
     Raises
     ------
@@ -217,9 +219,9 @@ def program(build: Path, progress: Progress) -> None:
 
 
 def trust_build(build: Build | Path | str) -> list[str]:
-    """Sign a build that somebody else made, so that its virtual board is compiled like one of this user.
+    """Sign a build that somebody else made, so that its virtual board is compiled like this user's own.
 
-    Its Verilog may run any code when it is compiled: whoever can change it can do what this user can.
+    Its Verilog may run any code when it is compiled, with all rights of this user.
 
     Returns
     -------
@@ -252,7 +254,7 @@ def load_images(file: Path) -> np.ndarray:
 
 
 def _save(out: Path, array: np.ndarray) -> None:
-    """Write a .npy file whole or not at all; what is there and no file, such as a device, stays."""
+    """Write a .npy file whole or not at all; what is no regular file, such as a device, is not replaced."""
     if out.exists() and not out.is_file():
         raise InputError(f"results cannot be written to '{out}', which is there and no file; give another --out")
     partial = out.with_name(f".partial-{out.name}")
@@ -307,6 +309,7 @@ def _c_link(folder: BuildFolder, clock_hz: int) -> ByteLink:
 
     body, accelerator = ir.load(folder.path / "lower.ir"), Accelerator.load(folder.path)
     program = make_c(body)
+    # As in `_virtual_board`, the library is loaded before its folder may go.
     with tempfile.TemporaryDirectory() as scratch:
         library = compile_c(program, library_cache(Path(scratch)))
         network = NativeNetwork(program, body, library, accelerator.input_format.turns)
@@ -326,5 +329,6 @@ def _virtual_board(folder: BuildFolder, clock_hz: int, notice: Callable[[str], N
 
         notice(f"{error}. Amaranth's simulator runs the hardware now: expect minutes instead of seconds")
         return SimulatedHardware(make_device(Accelerator.load(folder.path), clock_hz))
+    # Loaded inside of the block: without a cache the library lies in the scratch folder.
     with tempfile.TemporaryDirectory() as scratch:
         return CompiledHardware(compile_library(verilog, (), library_cache(Path(scratch)), compiler))

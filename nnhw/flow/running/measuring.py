@@ -1,4 +1,4 @@
-"""Cycles of the parts of a program on a device, which counts no more than whole frames, and how long these wait."""
+"""Cycles of the parts of a program on a device, which itself counts only whole frames and their waits."""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ from nnhw.ir.types import IntType
 
 COUNTER_LIMIT = 1 << 32
 _BYTE = Emit(start=0, pixels=1, elements=1, flip=False)
-"""Leaves right behind the first input, as a device answers an image when output has come. So the link's frame is open
-when the last layer sends its sums, and these need not wait for it, which would cost less than is counted."""
+"""One byte of output right behind the input. The device opens the frame of its answer on the link when output comes:
+with this byte the frame is open when the last layer sends its sums. Else these would wait for it, and the device would
+count waits that do not make the program longer."""
 
 
 @dataclass(frozen=True)
 class PartCount:
-    """What a part of a program took on a device, for all images together.
+    """The cycles of a part of a program on a device, for all images together.
 
     Parameters
     ----------
-    part: of the program, with its cycles for one image.
-    images: how many.
-    input_wait, output_wait: counted: only the input can wait for a beat, only the last part for room for a byte.
-    measured: cycles for one image, without waits, by `measure_parts`; None: not asked for.
+    part: the part, with its predicted cycles for one image.
+    images: number of images.
+    input_wait: cycles counted in which the first part waited for a beat of the input; 0 of all other parts.
+    output_wait: cycles counted in which the last part waited for room for a byte of output; 0 of all other parts.
+    measured: cycles for one image without waits, from `measure_parts`; None: not asked for.
     """
 
     part: CountedPart
@@ -43,24 +45,25 @@ class PartCount:
 
     @property
     def cycles(self) -> int:
-        """Of the device's clock."""
+        """Cycles of the device's clock."""
         return self.images * self.part.cycles + self.input_wait + self.output_wait
 
     @property
     def busy(self) -> int:
-        """Of them, those in which the array multiplied."""
+        """Those of the cycles in which the array multiplied."""
         return self.images * self.part.busy
 
 
 @dataclass(frozen=True)
 class ProgramCount:
-    """What a device counted while its program answered images.
+    """The cycles that a device counted while its program answered images.
 
     Parameters
     ----------
     parts: of the program; nothing but their waits depends on when something comes or goes.
-    counted: cycles in which it did not wait, as the device counted them, modulo 2^32.
-    least, most: of them, that the schedule allows: the same but where waiting costs nothing.
+    counted: cycles in which the program did not wait, as the device counted them, modulo 2^32.
+    least, most: bounds of `counted` by the schedule; they differ only where a part works while it waits, so that
+        its cycles count as waits.
     """
 
     parts: tuple[PartCount, ...]
@@ -70,14 +73,15 @@ class ProgramCount:
 
     @property
     def as_predicted(self) -> bool:
-        """Whether the device counted the cycles of the schedule, no one less and no one more."""
+        """Whether the count lies within the bounds of the schedule."""
+        # Modulo, as the device's counter wraps around.
         return (self.most - self.counted) % COUNTER_LIMIT <= self.most - self.least
 
 
 def count_parts(
     program: SharedConfig, images: int, work: CountedWork, measured: Sequence[int] | None = None
 ) -> ProgramCount:
-    """Return what the parts of a program took, of what a device counted meanwhile."""
+    """Return the cycles of a program's parts, from what a device counted while it answered `images` images."""
     parts = program_parts(program)
     found = [
         PartCount(
@@ -97,12 +101,15 @@ def count_parts(
 def measure_parts(device: Device) -> tuple[int, ...]:
     """Return the cycles that each part of a device's program takes for one image, without waits, measured.
 
-    Programs run that have one part each behind the input: what they take more than the input alone is what the part
-    takes, whatever the numbers are that it computes with. At the end the device has its program again.
+    For each part a program is run that consists of the input and this part: its cycles less those of the input alone
+    are the part's, as they do not depend on the numbers that it computes with. At the end the device is given its own
+    program again.
 
     Raises
     ------
-    InputError: a device without a program, or one that counts nothing. LinkError: see `Device`.
+    InputError: a device without a program, one that counts no cycles, several shared engines, or engines behind the
+        shared one.
+    LinkError: see `Device`.
     """
     programs, image = device.accelerator.programs, device.program
     if not programs or image is None or not device.status().cycles:
@@ -143,6 +150,7 @@ def _measure(device: Device, program: SharedConfig) -> tuple[int, ...]:
     def time(own: Sequence[Record], count: int = 1) -> int:
         return _time(device, replace(program, records=(first, *[_BYTE] * count, *fills, *own)))
 
+    # All times hold what a frame takes beside its parts; differences of two times do not.
     start = time(())
     byte = time((), count=2) - start
     cycles = [start - byte]
@@ -167,7 +175,7 @@ def _time(device: Device, config: SharedConfig) -> int:
 
 
 def _with_program(accelerator: Accelerator, config: SharedConfig) -> Accelerator:
-    """Return an accelerator with another program, whose results are bytes of no meaning."""
+    """Return an accelerator with another program; its results are bytes without a meaning."""
     stages = [stage if stage.config.program is None else replace(stage, config=config) for stage in accelerator.stages]
     o_format = OutputFormat((config.o_beats,), IntType(0, 255), 1, 1, np.zeros(config.o_beats, dtype=np.int64))
     return replace(accelerator, stages=tuple(stages), output_format=o_format)

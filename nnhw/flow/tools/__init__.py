@@ -1,1 +1,1 @@
-"""External tools as processes, what they made kept by hash, and what a person sees meanwhile."""
+"""External tools as processes, a cache of their results, and how their progress is shown."""

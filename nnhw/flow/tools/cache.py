@@ -1,6 +1,7 @@
 """Results of slow tools, kept by the hash of everything that they depend on.
 
-`NNHW_CACHE` names the folder; `off` switches it off. Without it, it is where the system keeps such things.
+The environment variable `NNHW_CACHE` names the folder, or switches the cache off with the value `off`. The default is
+the user's cache folder of the operating system.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ _LIMIT_BYTES = 1 << 30
 
 
 def cache_key(**parts: str | bytes | int | Sequence[str]) -> str:
-    """Return a key: the hash of the parts, with their names."""
+    """Return the key of an entry: the hash of all parts and their names."""
     digest = hashlib.sha256()
     for name in sorted(parts):
         value = parts[name]
         data = value if isinstance(value, bytes) else json.dumps(value).encode()
+        # With its length in front, no value can pass for the end of one and the beginning of the next.
         digest.update(f"{name}:{len(data)}:".encode() + data)
     return digest.hexdigest()
 
@@ -38,7 +40,7 @@ class Cache:
     Parameters
     ----------
     folder: where; None: nothing is kept and nothing is found.
-    limit_bytes: beyond which the entries that were used least recently go.
+    limit_bytes: size of all entries beyond which those are removed that were used least recently.
     """
 
     def __init__(self, folder: Path | None, limit_bytes: int = _LIMIT_BYTES) -> None:
@@ -47,7 +49,7 @@ class Cache:
 
     @classmethod
     def default(cls) -> Cache:
-        """Return the cache of this user; one that is off where the system's own place for it cannot be written.
+        """Return the cache of this user; one that is off where the default folder cannot be written.
 
         Raises
         ------
@@ -61,6 +63,7 @@ class Cache:
         folder = Path(named).absolute() if named else Path(platformdirs.user_cache_dir("nnhw", appauthor=False))
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            # Trying is the only sure test of whether a folder can be written, on every system.
             with tempfile.TemporaryFile(dir=folder):
                 return cls(folder)
         except OSError as error:
@@ -89,6 +92,7 @@ class Cache:
         try:
             index = json.loads((entry / _INDEX).read_text(encoding="utf-8"))
             contents = {name: (entry / name).read_bytes() for name in index}
+            # Of the bytes that were read, which are those that `fetch` writes: a file may change in between.
             intact = all(_hash(contents[name]) == index[name] for name in index)
         except (OSError, ValueError, AttributeError, TypeError):
             intact = False
@@ -96,6 +100,7 @@ class Cache:
             shutil.rmtree(entry, ignore_errors=True)
             return None
         with contextlib.suppress(OSError):
+            # The time of an entry is that of its last use, by which `prune` sorts.
             os.utime(entry)
         return contents
 
@@ -122,6 +127,7 @@ class Cache:
             index = {name: _hash((folder / name).read_bytes()) for name in names}
             (staged / _INDEX).write_text(json.dumps(index), encoding="utf-8")
             try:
+                # A rename of the whole folder: other processes see all files of the entry or none.
                 os.rename(staged, entry)
             except OSError:
                 if not entry.is_dir():  # else another process has stored the same in the meantime: that one stays
@@ -134,7 +140,7 @@ class Cache:
         return self.folder / key[:2] / key
 
     def prune(self) -> None:
-        """Remove the entries that were used least recently until the rest is within the limit; of errors nothing."""
+        """Remove the entries that were used least recently until the rest is within the limit; errors are ignored."""
         with contextlib.suppress(OSError):  # another process may be removing the same
             self._prune()
 

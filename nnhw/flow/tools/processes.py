@@ -1,4 +1,4 @@
-"""Running tools as processes: without a shell, with a log, several at a time, and none left behind."""
+"""Running tools as processes: without a shell, with a log, several at a time; none outlives nnhw."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ _LOG_END_BYTES = 8192
 
 @dataclass(frozen=True)
 class ToolRun:
-    """A run of a tool.
+    """One run of a tool, not started yet.
 
     Parameters
     ----------
     title: of the tool, for messages.
     argv: program and arguments. Files in `folder` are named relative to it: YoWASP's tools have a `/tmp` of their own.
-    folder: where it runs.
-    log: name of the file in `folder` that takes what it prints.
-    environment: variables beside those of this process.
-    is_stuck: told now and then the end of the log, and the share of a core that the tool has had; once it says True,
-        the tool is ended, as if it had succeeded. It is asked again when the tool has failed.
+    folder: working directory of the tool.
+    log: name of the file in `folder` that takes what the tool prints.
+    environment: variables in addition to those of this process.
+    is_stuck: called every now and then with the end of the log and the share of a core that the tool has had (0 to 1);
+        when it returns True, the tool is ended, and counts as one that succeeded. It is called once more when the tool
+        has failed.
     """
 
     title: str
@@ -51,8 +52,8 @@ class ToolFailure(ToolError):
 
     Parameters
     ----------
-    command: what ran.
-    lines: the tool's own lines about it.
+    command: the run.
+    lines: the lines of its log that say why.
     """
 
     def __init__(self, command: ToolRun, status: int) -> None:
@@ -67,7 +68,7 @@ def run(command: ToolRun) -> None:
     Raises
     ------
     ToolError: it cannot be started.
-    ToolFailure: it failed.
+    ToolFailure: its exit status is not 0.
     """
     for _ in run_each([command], 1):
         pass
@@ -89,6 +90,7 @@ def run_each(commands: Iterable[ToolRun], at_once: int) -> Iterator[ToolRun]:
         while waiting or running:
             while waiting and len(running) < at_once:
                 command = waiting.popleft()
+                # Ctrl-C between the start of a process and its entry here would leave it running.
                 with not_interrupted():
                     running[_start(command)] = command
             stuck = {
@@ -99,7 +101,10 @@ def run_each(commands: Iterable[ToolRun], at_once: int) -> Iterator[ToolRun]:
             _stop(stuck)
             ended = [process for process in running if process.poll() is not None]
             for process in ended:
+                # Out of `running` before it is yielded: it has ended, so nothing is to be stopped if the caller
+                # leaves the loop.
                 command = running.pop(process)
+                # A tool may end by itself with what its rule calls stuck, such as nextpnr when cells find no place.
                 if process.returncode and process not in stuck and not _is_stuck(command, process):
                     raise ToolFailure(command, process.returncode)
                 yield command
@@ -110,7 +115,7 @@ def run_each(commands: Iterable[ToolRun], at_once: int) -> Iterator[ToolRun]:
 
 
 def _is_stuck(command: ToolRun, process: subprocess.Popen[bytes]) -> bool:
-    """Ask a command's own rule whether it goes in circles."""
+    """Return whether a command's own rule `is_stuck` says that its tool makes no progress any more."""
     if command.is_stuck is None:
         return False
     with (command.folder / command.log).open("rb") as log:
@@ -120,7 +125,7 @@ def _is_stuck(command: ToolRun, process: subprocess.Popen[bytes]) -> bool:
 
 
 def _core_share(process: subprocess.Popen[bytes]) -> float:
-    """Return the share of a core that a process has had since it started; 1 if it has ended."""
+    """Return the share of a core that a process has had since it started, 0 to 1; 1 if it has ended."""
     with contextlib.suppress(psutil.Error):
         started = psutil.Process(process.pid)
         times = started.cpu_times()
@@ -129,14 +134,14 @@ def _core_share(process: subprocess.Popen[bytes]) -> float:
 
 
 def error_lines(log: str) -> tuple[str, ...]:
-    """Return the lines of a log that say what went wrong: those with ERROR, or the last ones."""
+    """Return the lines of a log that say what went wrong: those with ERROR, else the last ones."""
     lines = [line.rstrip() for line in log.splitlines() if line.strip()]
     marked = [line for line in lines if "ERROR" in line]
     return tuple(marked[:_SHOWN_LINES] or lines[-_SHOWN_LINES:] or ["(it printed nothing)"])
 
 
 def _start(command: ToolRun) -> subprocess.Popen[bytes]:
-    """Start a tool in a process group of its own: Ctrl-C reaches us alone, and we end the group."""
+    """Start a tool in a process group of its own: Ctrl-C then reaches nnhw alone, which ends the group."""
     with (command.folder / command.log).open("wb") as log:
         try:
             return subprocess.Popen(
@@ -155,7 +160,7 @@ def _start(command: ToolRun) -> subprocess.Popen[bytes]:
 
 
 def _stop(processes: Collection[subprocess.Popen[bytes]]) -> None:
-    """End processes that we started, and what they started; those that do not go by themselves are killed."""
+    """End processes that nnhw started, and theirs; those that have not ended after _GRACE_S seconds are killed."""
     for process in processes:
         _signal(process, signal.SIGTERM)
     end = time.monotonic() + _GRACE_S
@@ -165,6 +170,7 @@ def _stop(processes: Collection[subprocess.Popen[bytes]]) -> None:
                 process.wait(max(0.0, end - time.monotonic()))
     finally:
         for process in processes:
+            # In `finally`, so that a second Ctrl-C during the wait leaves no process behind.
             _signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))
             process.wait()
 

@@ -1,4 +1,4 @@
-"""What a person sees while the flow works: a line per stage, bars where a count is known."""
+"""How progress is shown: a line per stage, and bars where the number of steps is known."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 
 class Progress(Protocol):
-    """Where a long action reports."""
+    """The interface through which long actions report their progress."""
 
     def stage(self, name: str) -> contextlib.AbstractContextManager[None]:
-        """Frame an action; the time that it took is shown at its end."""
+        """Return a context manager around an action; at its end the seconds that it took are shown."""
 
     def note(self, text: str) -> None:
-        """Say something that stays on the screen."""
+        """Show a line that stays on the screen."""
 
     def advance(self, done: int, total: int) -> None:
-        """Say how far the innermost action is."""
+        """Show how many of `total` steps of the innermost action are done."""
 
 
 class SilentProgress:
-    """Says nothing."""
+    """A progress that shows nothing."""
 
     def stage(self, name: str) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
@@ -51,6 +51,7 @@ class PlainProgress:
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
         outer, self._name, start = self._name, name, time.monotonic()
+        # The first line of an advance comes after a period, not at once.
         self._last = start
         self._print(f"{name} ...")
         try:
@@ -102,7 +103,7 @@ class RichProgress:
 
     @contextlib.contextmanager
     def _display(self) -> Iterator[Bars]:
-        """Start the live display with the outermost action, stop it with it."""
+        """Yield the live display, which lasts as long as the outermost action."""
         if self._bars is not None:
             yield self._bars
             return
@@ -118,7 +119,7 @@ class RichProgress:
 
 
 def shown_progress(wanted: Progress | bool) -> Progress:
-    """Return where a call of the Python interface reports.
+    """Return the progress to which a call of the Python interface reports.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""nnhw's own sources, by their hash: what they made is made again once they have changed."""
+"""Hashes of nnhw's own sources: results that were made with other sources are made again."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def code_hash(package: Path = PACKAGE) -> str:
 def sources_hash(module: str, package: Path = PACKAGE) -> str:
     """Return the hash of a module and of all modules that it imports; see `sources_of`.
 
-    It is part of the key of what is kept in a cache: unlike `code_hash` it stays as it is where something else changes.
-    Data files that a module reads belong into that key beside it.
+    It is part of the keys of cached results, as it does not change with other modules, unlike `code_hash`. A key needs
+    the data files that the module reads as well.
     """
     return _hash(sources_of(module, package))
 
 
 def package_files(package: Path = PACKAGE) -> dict[str, Path]:
-    """Return all files of nnhw by the names that they have in an installed package, wherever they lie."""
+    """Return all files of nnhw by the names that they have in an installed package, from there or from a checkout."""
     folders = {"": package}
     for inside, beside in _BESIDE.items():
         if not (package / inside).is_dir():
@@ -48,8 +48,7 @@ def package_files(package: Path = PACKAGE) -> dict[str, Path]:
 def sources_of(module: str, package: Path = PACKAGE) -> dict[str, Path]:
     """Return the module and the modules of nnhw that it imports, directly or through others, by name.
 
-    Imports for annotations alone (`if TYPE_CHECKING`) do not count, and of an `__init__.py` that is only passed on the
-    way to a module not those inside functions.
+    Imports for annotations alone (`if TYPE_CHECKING`) do not count, nor do those inside functions of an `__init__.py`.
     """
     found: dict[str, Path] = {}
     waiting = [module]
@@ -85,13 +84,14 @@ def _imported(path: Path, package: Path) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
+            # One dot is the file's own package, each further one the package around it.
             base = here[: len(here) - node.level + 1] if node.level else ()
             module = ".".join((*base, *(node.module.split(".") if node.module else ())))
             yield from (module, *(f"{module}.{alias.name}" for alias in node.names))
 
 
 def _run(tree: ast.AST, only_at_import: bool) -> Iterator[ast.AST]:
-    """Yield the parts of a source that run; those inside functions only on demand."""
+    """Yield the nodes of a source that can run, without those inside functions if `only_at_import`."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
             yield from (part for other in node.orelse for part in (other, *_run(other, only_at_import)))

@@ -1,4 +1,4 @@
-"""Signals that ask for an end: they go the way of Ctrl-C, so that tools end and folders stay whole."""
+"""Signals that ask for an end are handled like Ctrl-C: tools are ended, and folders stay whole."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ASKING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasat
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal that asks for an end.
+    """A signal that asks for an end, as an exception.
 
     Parameters
     ----------
@@ -25,14 +25,14 @@ class Stopped(KeyboardInterrupt):
 
 
 def stop_on_signals() -> None:
-    """Let SIGTERM and SIGHUP raise `Stopped` in the main thread, except where they are ignored, as `nohup` wants it."""
+    """Let SIGTERM and SIGHUP raise `Stopped` in the main thread, except where they are ignored, as under `nohup`."""
     for number in _ASKING:
         if signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, _stop)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    # Once is enough: a second one would interrupt what ends the tools.
+    # The first signal starts the clean-up that ends the tools; a second one would interrupt it.
     for other in _ASKING:
         signal.signal(other, signal.SIG_IGN)
     raise Stopped(number)
@@ -40,7 +40,8 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def not_interrupted() -> Iterator[None]:
-    """Keep Ctrl-C and its like back until the end of a block: a tool that starts there is known before it is ended."""
+    """Delay Ctrl-C, SIGTERM and SIGHUP until the end of a `with` block, such as one that starts and notes a process."""
+    # Python runs signal handlers in the main thread alone, and only it may set them.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -55,5 +56,6 @@ def not_interrupted() -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
+        # One signal starts the clean-up; a further one would interrupt it.
         for number in came[:1]:
             handlers[number](number, None)

@@ -1,4 +1,4 @@
-"""Folders and files: what the system refuses, as messages; and builds that take turns in a folder."""
+"""Folders and files: refusals of the operating system as error messages, and locks of build folders."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 from nnhw.errors import BuildError, InputError
 
 LOCK = ".lock"
-"""File of a build folder that the process which builds into it holds locked; it is there only meanwhile."""
+"""File in a build folder that the building process holds locked; it exists only as long as the build runs."""
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG)
-"""What a disk says, whichever file is written: many of these errors do not name one."""
+"""Errors of the disk itself, whichever file is written; many of them do not name a file."""
 
 
 @contextlib.contextmanager
 def reported(what: str, remedy: str) -> Iterator[None]:
-    """Turn what the system refuses into a BuildError: "<what>: <its reason>; <remedy>"."""
+    """Turn an OSError into a BuildError with the message "<what>: <reason of the system>; <remedy>"."""
     try:
         yield
     except OSError as error:
@@ -27,9 +27,9 @@ def reported(what: str, remedy: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reported_in(folder: Path) -> Iterator[None]:
-    """Turn what the system refuses in a build folder into a BuildError.
+    """Turn an OSError about a build folder into a BuildError.
 
-    Errors about files elsewhere pass, unless it is the disk that refuses: the user's model may raise them.
+    Errors about files elsewhere are not changed, as the user's model may raise them, except errors of the disk itself.
     """
     try:
         yield
@@ -45,7 +45,7 @@ def reported_in(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def system_errors() -> Iterator[None]:
-    """Turn what the system refuses anywhere in a command into a BuildError; a reader that is gone is no error."""
+    """Turn any OSError of a command into a BuildError, except BrokenPipeError: whoever reads the output has left."""
     try:
         yield
     except BrokenPipeError:
@@ -58,7 +58,12 @@ def system_errors() -> Iterator[None]:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees the old one or the new one, never half of it. Raises: InputError."""
+    """Write a file so that a reader sees the old one or the new one, never half of it.
+
+    Raises
+    ------
+    InputError: it cannot be written.
+    """
     partial = path.with_name(f".{path.name}.partial")
     try:
         partial.write_bytes(content)
@@ -70,13 +75,13 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def reason(error: OSError) -> str:
-    """Return why the system refused something, and at which file if it says so."""
+    """Return the system's reason in an OSError, and the file that it names."""
     said = error.strerror or str(error)
     return f"{said} ('{error.filename}')" if error.filename is not None else said
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, and those around it, unless it is there.
+    """Make a folder and its parents, unless they exist.
 
     Raises
     ------
@@ -91,11 +96,11 @@ def make_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path, note: Callable[[str], None]) -> Iterator[None]:
-    """Make a folder and keep other builds out of it; one that is left empty is removed at the end.
+    """Make a folder and keep other builds out of it; a folder that is empty at the end is removed.
 
     Parameters
     ----------
-    note: told when another build has to end first.
+    note: called with a message when another build has to end first.
 
     Raises
     ------
@@ -108,20 +113,22 @@ def locked(folder: Path, note: Callable[[str], None]) -> Iterator[None]:
     while not lock.is_locked:
         make_folder(folder)
         try:
+            # The first attempt does not wait, so that the message comes before the wait.
             lock.acquire(blocking=noted)
         except Timeout:
             note(f"another build into '{folder}' is under way: this one begins when that one has ended")
             noted = True
         except FileNotFoundError:
-            # The other build has left nothing, and removed the folder.
+            # The other build has left nothing and removed the folder, after it was made above: make it again.
             if folder.exists():
                 raise
     try:
         yield
     finally:
-        # While it is locked: who waits for it looks for another file then.
+        # Removed before it is released: afterwards another build may hold it.
         with contextlib.suppress(OSError):
             (folder / LOCK).unlink()
         with contextlib.suppress(OSError):
+            # Succeeds only if the build has left nothing in the folder.
             folder.rmdir()
         lock.release()

@@ -1,4 +1,4 @@
-"""The tools of the build: where they come from, which is taken, and how they are called.
+"""The tools of a build: where they are looked for, which of several is taken, and how they are called.
 
 A wheel, a program on PATH, or YoWASP's WebAssembly: the fastest that is there and new enough. An environment variable
 per tool overrides the choice: `NNHW_YOSYS`, `NNHW_OPENFPGALOADER` and those of a family's tools, such as
@@ -28,26 +28,26 @@ from nnhw.families import FAMILIES, Family
 from nnhw.flow.tools.processes import ToolFailure, ToolRun, run
 
 Note = Callable[[str], None]
-"""Takes a line that a person should see."""
+"""A function that shows a line to the user."""
 
 
 _TEMPORARY = ("TMPDIR", "TEMP", "TMP")
 
 
 def silent(text: str) -> None:
-    """Say nothing."""
+    """Show nothing; the `Note` of a caller that wants none."""
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool that is there.
+    """A tool that was found.
 
     Parameters
     ----------
-    name: as on PATH.
+    name: of the program.
     source: 'pyosys', 'path', 'yowasp' or 'wheel'.
-    version: as it says itself, or of its wheel.
-    argv: program and first arguments.
+    version: as the program prints it, or that of its wheel; 'unknown' where it prints none.
+    argv: program and first arguments; those of a call follow.
     """
 
     name: str
@@ -61,17 +61,17 @@ class Tool:
         return f"{self.name} {self.version} ({self.source})"
 
     def command(self, arguments: Sequence[str], folder: Path, log: str) -> ToolRun:
-        """Return a run of the tool; see `ToolRun`. Temporary files go to its folder: they leave with it."""
+        """Return a run of the tool; see `ToolRun`. Its temporary files are in `folder` and are removed with it."""
         return ToolRun(self.title, (*self.argv, *arguments), folder, log, dict.fromkeys(_TEMPORARY, str(folder)))
 
 
 class LibraryMissingError(ToolError):
-    """A tool that is installed, but does not start for lack of a library of the system.
+    """A tool that is installed, but does not start because a system library is missing.
 
     Parameters
     ----------
     tool: its name, version and source.
-    library: as the system calls it.
+    library: file name of the library, such as `libusb-1.0.so.0`.
     remedy: what to do.
     """
 
@@ -86,14 +86,14 @@ class ToolSpec:
 
     Parameters
     ----------
-    name: as on PATH.
-    sources: in the order of preference.
-    minimum: version on PATH that suffices.
-    version_option: makes the program on PATH print its version.
+    name: of the program.
+    sources: where to look for it, in the order of preference.
+    minimum: oldest version of a program on PATH that is good enough.
+    version_option: option with which the program prints its version.
     yowasp: package and function of the WebAssembly, and the name of its file.
     remedy: what to do when it is missing.
-    purpose: what it is needed for, behind "to".
-    libraries: what to do where one of the system's libraries is missing.
+    purpose: what it is needed for, as in "it is needed to <purpose>".
+    libraries: what to do when a system library that it needs is missing.
     """
 
     name: str
@@ -172,8 +172,8 @@ def find_tool(name: str) -> Tool:
 
     Raises
     ------
-    ToolError: there is none, or none that is new enough; says what to install. LibraryMissingError: there is one that
-    does not start.
+    ToolError: there is none that is new enough; the message says what to install.
+    LibraryMissingError: it is installed, but does not start.
     """
     spec = TOOLS[name]
     override = os.environ.get(spec.variable, "")
@@ -198,7 +198,7 @@ def run_yosys(commands: Sequence[str], folder: Path, note: Note = silent, log: s
     Raises
     ------
     ToolError: yosys is missing.
-    ToolFailure: it failed; with its own lines.
+    ToolFailure: it failed; the message has its own lines.
     """
     tool = find_tool("yosys")
     prepare(tool, note)
@@ -208,7 +208,7 @@ def run_yosys(commands: Sequence[str], folder: Path, note: Note = silent, log: s
 
 
 def share_folder(yosys: Tool) -> Path:
-    """Return the folder of yosys's shared files, which `+/` names in its commands.
+    """Return the folder of yosys's own data files, such as models of cells: `+/` in yosys's commands.
 
     Raises
     ------
@@ -228,7 +228,10 @@ def share_folder(yosys: Tool) -> Path:
 
 
 def prepare(tool: Tool, note: Note = silent) -> None:
-    """Let YoWASP compile a tool that has not run on this machine before: alone, and with a word about it."""
+    """Run a YoWASP tool once if it has not run on this machine before, with a message: its first run compiles it.
+
+    Done before tools run at the same time, each of which would compile it.
+    """
     if tool.source != "yowasp" or is_compiled(tool):
         return
     note(f"{tool.name}: its first run on this machine compiles it, up to a minute; later ones start at once")
@@ -259,7 +262,7 @@ def _sha1(path: Path) -> str:
 
 
 def _from_source(spec: ToolSpec, source: str, refused: list[str | LibraryMissingError]) -> Tool | None:
-    """Return the tool of one source, or None; a program that is too old or does not start is named in `refused`."""
+    """Return the tool of one source, or None; a program that is too old or does not start is added to `refused`."""
     if source == "path":
         program = shutil.which(spec.name)
         if program is None:

@@ -1,1 +1,1 @@
-"""Hardware against the integer graph: the simulation at every layer boundary, and the netlist that is placed."""
+"""Comparing hardware with the integer graph: simulated RTL at every layer boundary, and the placed netlist."""

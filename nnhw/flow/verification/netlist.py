@@ -1,7 +1,7 @@
-"""The netlist that is placed, run as a virtual board: what synthesis made of the design, entered at its link's pins.
+"""The placed netlist as a virtual board: the driver talks to the pins of its link.
 
-Simulated RTL says nothing about what synthesis makes of it. Here the cells of the netlist are simulated, by yosys's own
-models of them, so that a cut clock, a memory with a wrong word or a lost register shows before a board does.
+Simulated RTL says nothing about what synthesis makes of it. Here the cells of the netlist are simulated, with yosys's
+own models of them. So a cut clock, a wrong word in a memory or a lost register is found without a board.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from nnhw.links.uart import clocks_per_bit
 _HERE = Path(__file__).parent
 _TIMESCALE = "`timescale 1ps / 1ps\n"
 BENCHES = {"uart": "netlist.v", "spi": "netlist_spi.v"}
-"""What makes byte streams of the pins of a link, by its kind."""
+"""Verilog file that turns the pins of a link into byte streams, by kind of the link."""
 IDLE_BITS = 128
-"""Bits of the link without a byte after which a transfer counts as answered."""
+"""Time without a byte, in bits of the link, after which an answer counts as complete."""
 Cell = Mapping[str, Any]
 
 
@@ -47,8 +47,8 @@ class Pins:
 
     Parameters
     ----------
-    clock: that of the oscillator.
-    inputs, outputs: pins of the link by their names in the board file.
+    clock: port of the oscillator's pin.
+    inputs, outputs: ports of the link's pins, with their names in the board file: {port: name}.
     """
 
     clock: str
@@ -58,14 +58,14 @@ class Pins:
 
 @dataclass(frozen=True)
 class NetlistRun:
-    """What a netlist did.
+    """The result of a netlist's run.
 
     Parameters
     ----------
-    samples: frames.
-    mismatches: of them, those whose result is not what the IR says.
-    bad_frames: of the protocol, that did not arrive once the device had answered.
-    cycles: of the whole run, most of which the link takes.
+    samples: number of frames.
+    mismatches: number of frames whose result differs from the IR's.
+    bad_frames: number of frames of the protocol that the device refused, after its first answer.
+    cycles: clock cycles of the whole run, most of which the link takes.
     """
 
     samples: int
@@ -75,7 +75,7 @@ class NetlistRun:
 
     @property
     def equal(self) -> bool:
-        """Whether everything arrived, and equal."""
+        """Whether all results are the IR's, and no frame of the protocol was lost."""
         return not self.mismatches and not self.bad_frames
 
 
@@ -85,7 +85,7 @@ def run_netlist(folder: Path, board: Board, clock_hz: int, frames: int, progress
     Parameters
     ----------
     folder: a build folder with a bitstream.
-    clock_hz: of the bitstream.
+    clock_hz: clock of the bitstream, in Hz.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def run_netlist(folder: Path, board: Board, clock_hz: int, frames: int, progress
     codes = sample_codes(folder, accelerator, frames)
     values = boundary_values(ir.load(folder / "lower.ir"), codes)[accelerator.output_node]
     with open_netlist(folder, board, clock_hz, progress) as device:
-        # What a device hears while it starts counts as a frame that did not arrive.
+        # Levels of the pins while the device starts may count as a bad frame, which is no fault.
         before = device.status().bad_frames
         results = device.every_result(codes)
         bad_frames = device.status().bad_frames - before
@@ -105,28 +105,29 @@ def run_netlist(folder: Path, board: Board, clock_hz: int, frames: int, progress
 
 
 def open_netlist(folder: Path, board: Board, clock_hz: int, progress: Progress) -> Any:
-    """Return the driver's device, whose link ends at the pins of a build's netlist; see `run_netlist`."""
+    """Return a `Device` whose link ends at the pins of a build's netlist; see `run_netlist`."""
     line = board.host_link
     progress.note("the netlist is compiled, which takes a minute or more for a full device")
     with tempfile.TemporaryDirectory() as scratch:
         library = compile_netlist(folder, board, clock_hz, library_cache(Path(scratch)))
+        # Loaded inside of the block: without a cache the library lies in the scratch folder.
         hardware = CompiledHardware(library, quiet_cycles=IDLE_BITS * _divisor(board, clock_hz))
     link = HardwareLink(hardware, clock_hz, "netlist", line.bytes_per_s(clock_hz))
     return open_link(folder, link, clock_hz=clock_hz, progress=progress.advance)
 
 
 def _divisor(board: Board, clock_hz: int) -> int:
-    """Return the clock cycles of a bit at the fastest rate that the design speaks."""
+    """Return the clock cycles of a bit at the fastest rate of the design's link."""
     return clocks_per_bit(clock_hz, board.host_link.rates(clock_hz)[0])
 
 
 def compile_netlist(folder: Path, board: Board, clock_hz: int, cache: Path, compiler: Compiler | None = None) -> Path:
-    """Return the library of a build's netlist, behind its link, with byte streams `i` and `o`.
+    """Return the shared library of a build's netlist, with byte streams `i` and `o` in front of the pins of its link.
 
     Parameters
     ----------
     folder: has `design.json`.
-    clock_hz: that the bitstream was made for: the link's speed is divided from it.
+    clock_hz: clock that the bitstream was made for, in Hz, which is divided to the link's rate.
     cache: folder; a library that was made before is taken from it.
 
     Raises
@@ -147,18 +148,18 @@ def compile_netlist(folder: Path, board: Board, clock_hz: int, cache: Path, comp
 
 
 def with_divisor(bench: str, divisor: int) -> str:
-    """Return the Verilog of the bench for so many cycles of a bit."""
+    """Return the Verilog of a bench with another number of clock cycles per bit."""
     text, count = re.subn(r"(?<=\blocalparam DIVISOR = )\d+", str(divisor), bench)
     assert count == 1, "the bench has no DIVISOR"
     return text
 
 
 def find_pins(ports: Mapping[str, Any], board: Board) -> Pins:
-    """Return the names of the ports of the clock and of the link, as amaranth-boards' platforms call them.
+    """Return the ports of the clock and of the link; their names are those of amaranth-boards' platforms.
 
     Raises
     ------
-    BuildError: the netlist has none.
+    BuildError: the netlist has no such port, or several.
     """
 
     def one(pattern: str) -> str:
@@ -179,8 +180,7 @@ def find_pins(ports: Mapping[str, Any], board: Board) -> Pins:
 def netlist_verilog(netlist: Mapping[str, Any], models: CellModels, pins: Pins) -> str:
     """Return the Verilog of a netlist: module `netlist` with ports `clk` and those of its link.
 
-    Its clock is that of the PLL's output. Other pins that lead in are high, as a pull-up leaves them. Pins that lead
-    out are always driven.
+    Its clock `clk` is that behind the PLL, which is not simulated. All other input pins are high, as with a pull-up.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def netlist_verilog(netlist: Mapping[str, Any], models: CellModels, pins: Pins) 
 
     Raises
     ------
-    BuildError: a cell at a pin does something else than to pass a bit.
+    BuildError: a cell at a pin does more than pass a bit in or out.
     """
     cells = [cell for cell in netlist["cells"].values() if cell["type"] not in ("$scopeinfo", *models.ignored)]
     ports = {name: port["bits"][0] for name, port in netlist["ports"].items()}
@@ -204,22 +204,23 @@ def netlist_verilog(netlist: Mapping[str, Any], models: CellModels, pins: Pins) 
 
 
 def cell_models(models: CellModels, used: set[str]) -> str:
-    """Return the Verilog of yosys's models of a family's cells; where yosys has none, of our own.
+    """Return the Verilog models of a family's cells: yosys's, except for those that nnhw has models of its own for.
 
     Parameters
     ----------
-    used: types of cells; what else yosys has is left out where it would stand in the way.
+    used: types of the cells in the netlist.
     """
     share = share_folder(find_tool("yosys"))
     text = "\n".join(_with_includes(share / name) for name in models.files)
     own = (_HERE / models.own).read_text(encoding="utf-8") if models.own else ""
+    # Two modules of one name would not compile; PLLs become assignments (`_cell`), so they need no model.
     for name in {*re.findall(r"^module (\w+)", own, re.MULTILINE), *models.plls}:
         text = re.sub(rf"^module {name}\b.*?^endmodule", "", text, flags=re.MULTILINE | re.DOTALL)
     return text + own
 
 
 def _with_includes(path: Path) -> str:
-    """Return the text of a Verilog file with the files that it includes, where they lie beside it."""
+    """Return the text of a Verilog file, with the files that it includes from its own folder in place."""
 
     def included(found: re.Match[str]) -> str:
         return _with_includes(path.with_name(found[1]))
@@ -228,11 +229,12 @@ def _with_includes(path: Path) -> str:
 
 
 def _cell(cell: Cell, number: int, models: CellModels) -> Iterator[str]:
-    """Yield the lines of a cell."""
+    """Yield the lines of Verilog for a cell; LUTs, pins and PLLs become assignments."""
     kind, ports = cell["type"], cell["connections"]
     if kind in models.luts:
         output, *inputs = models.luts[kind]
         table = cell["parameters"][models.init]
+        # Verilog concatenates from the highest bit on; an input that is not connected is 0.
         index = ", ".join(_bit(ports.get(name, ["0"])[0]) for name in reversed(inputs))
         yield f"assign {_bit(ports[output][0])} = {len(table)}'b{table} >> {{{index}}};"
     elif kind == models.pins[0]:
@@ -253,7 +255,7 @@ def _cell(cell: Cell, number: int, models: CellModels) -> Iterator[str]:
 
 
 def _pin(cell: Cell, models: CellModels) -> str:
-    """Return the line of a cell at a pin, which has no register and no state but in or out."""
+    """Return the line for a cell at a pin, which passes one bit in or out."""
     kind, pad, inside, outside = models.pins
     ports = cell["connections"]
     ways = [name for name in (inside, outside) if ports.get(name, ["x"])[0] != "x"]
@@ -264,7 +266,7 @@ def _pin(cell: Cell, models: CellModels) -> str:
 
 
 def _bit(bit: int | str) -> str:
-    """Return a net, or a constant; what is undefined is 0."""
+    """Return the Verilog of a net or a constant; undefined constants are 0."""
     return f"n{bit}" if isinstance(bit, int) else f"1'b{bit if bit in '01' else '0'}"
 
 
@@ -273,5 +275,5 @@ def _bus(bits: Sequence[int | str]) -> str:
 
 
 def _parameter(value: str) -> str:
-    """Return a parameter as yosys writes it: bits; or text, with a blank behind it where it looks like bits."""
+    """Return the Verilog of a parameter: bits, or text, behind which yosys puts a blank if it looks like bits."""
     return f"{len(value)}'b{value}" if value and set(value) <= set("01xz") else f'"{value.rstrip()}"'

@@ -1,4 +1,4 @@
-"""The RTL of an accelerator against the IR, at every layer boundary, by cocotb."""
+"""Comparing the RTL of an accelerator with the IR at every layer boundary, in a simulator driven by cocotb."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ SEED = 2
 
 @dataclass(frozen=True)
 class SimulationResult:
-    """What a simulation found.
+    """The result of a simulation.
 
     Parameters
     ----------
-    simulator: that ran, with its version.
-    samples: frames.
-    streams: each boundary in stream order, then the output; the worst over all stall patterns.
-    broken_rules: cycles in which a stream broke a rule.
-    schedule: predicted.
-    ends: cycle of the last byte of each frame without stalls; in cycle 0 the first one was taken.
-    counted: what the records of each program took, under each pair of stall patterns.
+    simulator: name and version.
+    samples: number of frames.
+    streams: comparison of each boundary in stream order, then of the output; the worst over all stall patterns.
+    broken_rules: number of cycles in which a stream broke a rule.
+    schedule: the predicted one.
+    ends: cycle of the last byte of each frame without stalls; the first byte of the first frame is taken in cycle 0.
+    counted: cycles of the records of each program, for each pair of stall patterns.
     """
 
     simulator: str
@@ -60,7 +60,7 @@ class SimulationResult:
 
     @property
     def latency_cycles(self) -> int | None:
-        """From the first byte taken to the last byte of the first frame, both counted; None: it never came."""
+        """Cycles from the first byte taken to the last byte of the first frame, both included; None: it never came."""
         return self.ends[0] + 1 if self.ends else None
 
     @property
@@ -70,8 +70,9 @@ class SimulationResult:
 
     @property
     def mistimed(self) -> int | None:
-        """The first frame that did not end in the cycle predicted; None: all did of which the cycle is known."""
+        """Number of the first frame that did not end in its predicted cycle; None: there is none."""
         predicted = self.schedule.ends(self.samples)
+        # Longest: a frame that never ended has no end to compare.
         pairs = enumerate(itertools.zip_longest(self.ends[: len(predicted)], predicted))
         return next((frame for frame, (end, expected) in pairs if end != expected), None)
 
@@ -82,7 +83,7 @@ class SimulationResult:
 
     @property
     def equal(self) -> bool:
-        """Whether everything arrived everywhere, equal, each frame in the cycle predicted, and nothing else did."""
+        """Whether exactly the expected values passed every boundary, and each frame ended in its predicted cycle."""
         return (
             not self.broken_rules
             and not self.miscounted
@@ -92,7 +93,7 @@ class SimulationResult:
         )
 
     def facts(self) -> dict[str, Any]:
-        """Return what the report needs."""
+        """Return the facts of the stage `simulate` for the report."""
         return {
             "simulator": self.simulator,
             "samples": self.samples,
@@ -109,15 +110,15 @@ class SimulationResult:
 
 @dataclass(frozen=True)
 class PinsRun:
-    """What came out of the pins of a device.
+    """The result of a simulation at the pins of a device.
 
     Parameters
     ----------
     kind: of the link.
-    frames: images.
-    mismatches: images with a wrong output.
-    seconds: from the first bit of the first image to the last of the last result.
-    faults: that were injected.
+    frames: number of images.
+    mismatches: number of images with a wrong output.
+    seconds: simulated time from the first bit of the first image to the last bit of the last result.
+    faults: number of faults that were injected.
     """
 
     kind: str
@@ -140,8 +141,8 @@ def simulate(
     Parameters
     ----------
     folder: a build folder, mapped.
-    frames: at least; more where that shows a whole period of the schedule, see `enough_frames`.
-    stalls: one of `STALLS`.
+    frames: number of frames at least; more where that shows a whole period of the schedule, see `enough_frames`.
+    stalls: pattern of the second run, one of `STALLS`.
 
     Raises
     ------
@@ -176,9 +177,9 @@ def simulate_accelerator(
 
     Parameters
     ----------
-    codes: what comes in; see `nnhw.accelerator.formats.Codes`.
-    values: of each boundary's IR value, [N, *shape], of each frame: `boundary_values`.
-    folder: for everything that is written.
+    codes: input codes; see `nnhw.accelerator.formats.Codes`.
+    values: values of the IR for all frames, [N, *shape] by name; see `boundary_values`.
+    folder: for all files of the run.
     """
     simulator = simulator or find_simulator()
     verilog = engine_verilog(accelerator)
@@ -196,7 +197,7 @@ def simulate_accelerator(
 
 
 PIN_BENCHES = {"uart": "bench_uart", "spi": "bench_spi"}
-"""What drives the pins of a link, by its kind."""
+"""Bench that drives the pins of a link, by kind of the link."""
 
 
 def simulate_pins(
@@ -216,17 +217,17 @@ def simulate_pins(
     Parameters
     ----------
     codes: int [N, *shape].
-    outputs: int [N, *shape], what has to come.
-    clock_hz: of the device.
-    folder: for everything that is written.
-    faults: in front of each frame goes a damaged copy, or a part of it that is cut off; and there are pauses.
-    stepwise: a frame is sent only when the one before is taken; else an engine must be faster than the link.
-    rate: one of those that the link has with this clock; the fastest otherwise.
+    outputs: int [N, *shape], the expected results.
+    clock_hz: clock of the device, in Hz.
+    folder: for all files of the run.
+    faults: send a damaged or cut copy in front of each frame, and pauses.
+    stepwise: send a frame only when the one before is taken; without it the engine must be faster than the link.
+    rate: bits per second, one of those that the link has with this clock; default: the fastest.
 
     Raises
     ------
-    InputError: the clock does not serve the link.
-    ToolError: no simulator; or the device broke the protocol, with the bench's words.
+    InputError: the link does not work with this clock.
+    ToolError: there is no simulator, or the device broke the protocol; the message has the bench's words.
     """
     from nnhw.flow.tools.toolchain import run_yosys
     from nnhw.flow.virtual.device import make_linked_device
@@ -250,7 +251,7 @@ def simulate_pins(
 
 
 def engine_verilog(accelerator: Accelerator, taps: bool = True) -> str:
-    """Return the Verilog of an accelerator, by default with outputs that show every layer boundary."""
+    """Return the Verilog of an accelerator; with `taps` it has outputs that show every layer boundary."""
     from nnhw.flow.tools.toolchain import run_yosys
     from nnhw.hdl.engine import Engine
     from nnhw.hdl.verilog import to_verilog
@@ -274,12 +275,13 @@ def sample_codes(folder: Path, accelerator: Accelerator, frames: int) -> Codes:
     rng = np.random.default_rng(SEED)
     more = rng.integers(element.low, element.high + 1, (max(0, frames - len(codes)), *form.shape))
     if element.bipolar:
+        # 0 is between -1 and 1, but no bipolar code.
         more = np.where(more < 1, -1, 1)
     return np.concatenate([codes, more])
 
 
 def _cut(codes: np.ndarray, steps: int) -> list[np.ndarray]:
-    """Return sequences of unlike lengths, so many steps in all: the first half of them long, then of 1, 2, 3, .."""
+    """Return sequences of `steps` steps in all: the first takes half of them, the next ones 1, 2, 3, .. steps."""
     found: list[np.ndarray] = []
     while steps:
         longest = -(-steps // 2) if not found else len(found)
@@ -289,24 +291,24 @@ def _cut(codes: np.ndarray, steps: int) -> list[np.ndarray]:
 
 
 STEPS_A_FRAME = 4
-"""Steps of sequences that are simulated for each frame that was asked for."""
+"""Steps of sequences that are simulated instead of each frame that was asked for."""
 MOST_MORE_FRAMES = 4
-"""Multiple of the frames asked for that are simulated, at most, to see a whole period of the schedule."""
+"""Most frames that are simulated to see a whole period of the schedule, as a multiple of those asked for."""
 
 
 def enough_frames(schedule: Schedule, frames: int) -> int:
-    """Return the frames to simulate: so many as were asked for, or as many as show the interval, if that is not far."""
+    """Return the number of frames to simulate: `frames`, or a few more where these show the interval."""
     needed = schedule.frames or 0
     return needed if frames < needed <= MOST_MORE_FRAMES * frames else frames
 
 
 def rest_cycles(accelerator: Accelerator) -> int:
-    """Return the cycles behind a reset in which everything has come to rest: programs wait for their input."""
+    """Return the cycles after a reset until the hardware is at rest, with programs waiting for their input."""
     return max(map(program_rest_cycles, accelerator.programs), default=0)
 
 
 def cycle_limit(accelerator: Accelerator, frames: int) -> int:
-    """Return cycles that suffice for frames under any of the stall patterns, with much to spare."""
+    """Return a number of cycles that is more than enough for `frames` frames under any of the stall patterns."""
     schedule = accelerator.schedule
     link = accelerator.input_format.frame_bytes + accelerator.output_format.frame_bytes
     return 10_000 + 64 * (schedule.latency_cycles + frames * (schedule.interval_cycles + link))
@@ -322,6 +324,7 @@ def _write_plan(
 ) -> tuple[Path, Path]:
     """Write what the bench reads; return the paths of its plan and of its result."""
     arrays = folder / "arrays.npz"
+    # All patterns read the same arrays: they are written once, with the first plan.
     if not number:
         expected = Passing.of_values(accelerator, values)
         beats = {f"tap_{index}": beats for index, beats in enumerate(expected.beats)}
@@ -374,7 +377,7 @@ def _collect(
 
 
 def _counted(program: SharedConfig, frames: int, beats: Sequence[int]) -> Counted:
-    """Return what records took, of the beats of their tap."""
+    """Return the cycles of records from the beats of their tap."""
     words = np.zeros((frames * len(program.records), COUNTER_WORDS), np.uint32)
     for row, beat in zip(words, beats, strict=False):
         row[:] = np.frombuffer(beat.to_bytes(4 * COUNTER_WORDS, "little"), "<u4")

@@ -1,1 +1,1 @@
-"""A design without a board: its hardware, or its exported C, compiled to machine code behind the driver's links."""
+"""Running a design without a board: its hardware, or its exported C, compiled to machine code behind a link."""

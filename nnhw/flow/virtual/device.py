@@ -1,4 +1,4 @@
-"""The hardware of an accelerator behind the link. Whoever calls this imports amaranth."""
+"""The hardware of an accelerator behind its link. This module imports amaranth."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from nnhw.protocol import DeviceIdentity, joined_id
 def make_device(
     accelerator: Accelerator, clock_hz: int, flash: Flash | None = None, fastest_hz: int = 0
 ) -> LinkedEngine:
-    """Return engine and link, with byte streams from and to the host.
+    """Return the engine with the protocol of the link, with byte streams from and to the host.
 
     Parameters
     ----------
-    flash: where a shared engine looks for its program when it starts; None: nowhere.
-    fastest_hz: clock up to which the device differs in lookup tables alone; 0: it is for one clock.
+    clock_hz: clock of the device, in Hz.
+    flash: flash memory from which a shared engine loads its program when it starts; None: it does not.
+    fastest_hz: up to this clock, in Hz, devices differ in the contents of lookup tables alone, so that a layout can be
+        changed to another clock; 0: the device is for `clock_hz` alone.
     """
     identity = DeviceIdentity(accelerator.device_hash, *accelerator.device_bytes, clock_hz)
     arrays = [program.array.id for program in accelerator.programs]
@@ -34,10 +36,10 @@ def make_device(
 def make_linked_device(
     accelerator: Accelerator, clock_hz: int, link: BoardLink, flash: Flash | None = None, fastest_hz: int = 0
 ) -> wiring.Component:
-    """Return engine, protocol and the pins of a link; see `make_device`.
+    """Return the engine with the protocol and the pins of a link; see `make_device`.
 
     Raises
     ------
-    InputError: the clock does not serve the link.
+    InputError: the link does not work with this clock.
     """
     return device_at(link, make_device(accelerator, clock_hz, flash, fastest_hz))

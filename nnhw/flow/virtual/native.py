@@ -1,4 +1,4 @@
-"""Exported C made into libraries and measured: the system's C compiler, ctypes, and `arm-none-eabi-gcc` for sizes."""
+"""Exported C, compiled and measured: as a library of this machine, and its size and stack on a Cortex-M4."""
 
 from __future__ import annotations
 
@@ -49,11 +49,12 @@ def c_compiler() -> tuple[str, ...]:
 
 
 def compile_c(program: CProgram, cache: Path, flags: Sequence[str] = ("-O3", "-march=native")) -> Path:
-    """Return the shared library of an exported model, from the cache where it was made before.
+    """Compile an exported model, or find it in the cache; return the path of the shared library.
 
     Raises
     ------
-    ToolError: no compiler, or it failed. BuildError: the cache cannot be written.
+    ToolError: there is no compiler, or it failed.
+    BuildError: the cache cannot be written.
     """
     command = (*c_compiler(), *STRICT_FLAGS, *flags, "-shared", "-fPIC", f"{program.name}.c", "-o", _LIBRARY)
     texts = [text for name in sorted(program.files) for text in (name, program.files[name])]
@@ -84,7 +85,7 @@ def _math(program: CProgram) -> tuple[str, ...]:
 
 
 def _machine() -> str:
-    """Return what `-march=native` depends on: a cache may be shared by machines."""
+    """Return the features of this processor, on which `-march=native` depends: machines may share a cache."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -97,9 +98,10 @@ class NativeNetwork:
 
     Parameters
     ----------
-    body: that the program was made of.
-    library: that `compile_c` made of the program.
-    turns: sequences of which one step each comes in turn; they matter where the graph has loops.
+    program: the exported model.
+    body: the graph that it was exported from.
+    library: the result of `compile_c`.
+    turns: number of sequences that take turns, one step each; it matters where the graph has loops.
     """
 
     def __init__(self, program: CProgram, body: Graph, library: Path, turns: int = 1) -> None:
@@ -123,10 +125,12 @@ class NativeNetwork:
 
         Parameters
         ----------
-        begins: of a network with loops, bool [N]: which steps begin a sequence. States are kept from call to call.
+        begins: bool [N], True where a step begins a sequence, for a network with loops, whose states are kept from call
+            to call.
         """
         given = np.ascontiguousarray(codes, dtype=self._given[0]).reshape(len(codes), -1)
         made = np.empty((len(codes), int(np.prod(self._made[1], dtype=np.int64))), self._made[0])
+        # Aligned for every C type; + 1, as the bytes may be none, or no multiple of 8.
         scratch = np.empty(self.program.scratch_bytes // 8 + 1, np.uint64)
         for row in range(len(given)):
             ends = given[row].ctypes.data, made[row].ctypes.data
@@ -140,7 +144,12 @@ class NativeNetwork:
         return made.reshape(len(codes), *self._made[1]).astype(np.int64)
 
     def seconds(self, codes: np.ndarray, least_s: float = 0.05) -> float:
-        """Return the least time of a run of one frame of codes [1, *shape], of those within `least_s`."""
+        """Return the shortest time of one frame, in seconds, of all runs that fit into `least_s` seconds.
+
+        Parameters
+        ----------
+        codes: int [1, *shape].
+        """
         given = np.ascontiguousarray(codes, dtype=self._given[0])
         made = np.empty(int(np.prod(self._made[1], dtype=np.int64)), self._made[0])
         scratch = np.empty(self.program.scratch_bytes // 8 + 1, np.uint64)
@@ -158,12 +167,14 @@ def _array_type(ctype: str) -> np.dtype:
 
 @dataclass(frozen=True)
 class Footprint:
-    """What an exported model takes on a Cortex-M4, in bytes, without the C library.
+    """The bytes that an exported model takes on a Cortex-M4, without the C library.
 
     Parameters
     ----------
-    code: instructions. data: constants, weights most of all. scratch: memory of a run beside its input and output.
-    stack: greatest depth of `NAME_run`.
+    code: instructions.
+    data: constants, most of them weights.
+    scratch: memory of a run, without its input and output.
+    stack: greatest depth of the stack below `NAME_run`.
     """
 
     code: int
@@ -173,7 +184,7 @@ class Footprint:
 
 
 def measure_cortex_m4(program: CProgram) -> Footprint | None:
-    """Return what a model takes on a Cortex-M4, compiled with -O2; None where `arm-none-eabi-gcc` is not installed.
+    """Return the footprint of a model on a Cortex-M4, compiled with -O2; None without `arm-none-eabi-gcc`.
 
     Raises
     ------
@@ -205,7 +216,7 @@ def _sections(text: str) -> dict[str, int]:
 
 
 def stack_depth(graph: str, entry: str) -> int:
-    """Return the greatest depth of the stack below a function, from GCC's call graph with stack usage.
+    """Return the greatest depth of the stack below a function, in bytes, from GCC's call graph with stack usage.
 
     Functions that are not in it, such as memcpy, count as 0.
     """

@@ -1,4 +1,4 @@
-"""Hardware without a board: compiled RTL behind byte streams, or Amaranth's simulator where no compiler is."""
+"""Hardware without a board: compiled RTL with byte streams, or Amaranth's simulator where there is no compiler."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from nnhw.flow.tools.storage import reported
 from nnhw.flow.virtual.compiled import Compiler, compile_library
 
 QUIET_CYCLES = 128
-"""Cycles without a byte after which a transfer counts as answered; more than between two bytes of one answer."""
+"""Cycles without a byte after which an answer counts as complete; two bytes of one answer are closer together."""
 PATTERNS = ("none", "alternating", "random", "bursts", "rare")
-"""Stall patterns by their number in the harness; see `sim/stalls.py`."""
+"""Stall patterns in the order of their numbers in the C++ harness; see `sim/stalls.py`."""
 
 
 class VirtualHardware(Hardware, Protocol):
-    """Running hardware that is no board.
+    """Running hardware that is not a board.
 
     Members
     -------
-    kind: what runs it, for people.
+    kind: name of the simulator, for people.
     """
 
     kind: str
 
 
 class CompiledHardware:
-    """A library that `compile_library` made, loaded. The state is that after power-up.
+    """Compiled hardware, loaded into this process; at first in its state after power-up.
 
     Parameters
     ----------
-    library: its path.
-    tap_bits: width of each tap.
-    quiet_cycles: without a byte after which a transfer counts as answered.
+    library: path that `compile_library` returned.
+    tap_bits: bits of each tap.
+    quiet_cycles: cycles without a byte after which an answer counts as complete.
     """
 
     kind = "Verilator"
@@ -50,13 +50,15 @@ class CompiledHardware:
         remedy = "name with NNHW_CACHE a folder from which programs may be started"
         with reported(f"compiled hardware '{library}' cannot be loaded", remedy):
             self._library = ctypes.CDLL(str(library))
+        # ctypes takes arguments and results for C ints unless it is told otherwise, and would cut pointers and
+        # counts.
         self._library.nnhw_create.restype = ctypes.c_void_p
         self._library.nnhw_cycles.restype = self._library.nnhw_transfer.restype = ctypes.c_uint64
         self._handle: ctypes.c_void_p | None = ctypes.c_void_p(self._library.nnhw_create())
 
     @property
     def cycles(self) -> int:
-        """Clock cycles so far."""
+        """Clock cycles since power-up."""
         return int(self._library.nnhw_cycles(self._running()))
 
     def transfer(self, data: bytes, budget_cycles: int) -> bytes:
@@ -78,6 +80,7 @@ class CompiledHardware:
             )
             pieces.append(out.raw[:count])
             data = data[taken.value :]
+            # A full buffer may not be all of the answer: the next round goes on where this one stopped.
             if count < capacity or not left:
                 break
         _check_taken(len(data), budget_cycles)
@@ -110,6 +113,7 @@ class CompiledHardware:
             i_pattern=PATTERNS.index(plan.i_pattern),
             o_pattern=PATTERNS.index(plan.o_pattern),
             i_seed=plan.seed,
+            # With the same seed, source and sink would stall in the same cycles.
             o_seed=plan.seed + 1,
             taps=taps,
         )
@@ -140,18 +144,19 @@ class CompiledHardware:
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """How to stream.
+    """The settings of a run of `CompiledHardware.stream`.
 
     Parameters
     ----------
-    o_bytes: of one frame.
+    o_bytes: bytes of one output frame.
     tap_beats: beats of one frame at each tap.
-    limit_cycles: where to give up.
+    limit_cycles: cycles after which the run gives up.
     i_pattern, o_pattern: stall patterns of the source and the sink.
     seed: of the random patterns.
-    idle_cycles: to go on after the last byte, for bytes that nobody expects.
-    i_beat_bytes: bytes that come in at once.
-    rest_cycles: before the first frame, until everything rests; see `nnhw.flow.verification.simulate.rest_cycles`.
+    idle_cycles: cycles that the run goes on after the last byte, to see bytes that should not come.
+    i_beat_bytes: bytes of an input beat.
+    rest_cycles: cycles before the first frame, until the hardware is at rest; see
+        `nnhw.flow.verification.simulate.rest_cycles`.
     """
 
     o_bytes: int
@@ -167,18 +172,18 @@ class StreamPlan:
 
 @dataclass(frozen=True)
 class StreamRun:
-    """What passed.
+    """The record of a run of `CompiledHardware.stream`.
 
     Parameters
     ----------
     outputs: uint8 [N, o_bytes], zero where nothing came.
-    o_count: bytes that came, more than expected when there are too many.
-    i_left: bytes that were not taken.
+    o_count: number of bytes that came, also those beyond the expected ones.
+    i_left: number of input bytes that were not taken.
     taps: uint32 [N * beats, words] of each tap, the lowest bits first.
-    tap_beats: beats that passed each tap, more than expected when there are too many.
-    broken_rules: cycles in which a waiting output byte changed or went away.
-    first_cycle: in which the first byte was taken.
-    frame_cycles: uint64 [N], in which the last byte of each frame left.
+    tap_beats: number of beats that passed each tap, also those beyond the expected ones.
+    broken_rules: number of cycles in which a waiting output byte changed or went away.
+    first_cycle: cycle in which the first byte was taken.
+    frame_cycles: uint64 [N], cycle in which the last byte of each frame left.
     cycles: of the whole run.
     """
 
@@ -194,17 +199,17 @@ class StreamRun:
 
     @property
     def latency_cycles(self) -> int:
-        """From the first byte taken to the last byte of the first frame, both counted."""
+        """Cycles from the first byte taken to the last byte of the first frame, both included."""
         return int(self.frame_cycles[0]) - self.first_cycle + 1
 
     @property
     def ends(self) -> list[int]:
-        """The cycle of the last byte of each frame; in cycle 0 the first one was taken."""
+        """The cycle of the last byte of each frame; the first byte of the first frame is taken in cycle 0."""
         return [int(cycle) - self.first_cycle for cycle in self.frame_cycles]
 
 
 class SimulatedHardware:
-    """A component in Amaranth's simulator: needs no compiler, and is some thousand times slower.
+    """A component in Amaranth's simulator, which needs no compiler and is about a thousand times slower.
 
     Parameters
     ----------
@@ -230,6 +235,7 @@ class SimulatedHardware:
         while True:
             ctx.set(i.valid, bool(self._waiting))
             ctx.set(i.payload, self._waiting[0] if self._waiting else 0)
+            # Valid and ready in this cycle: the byte is taken at the next edge.
             if self._waiting and ctx.get(i.ready):
                 del self._waiting[0]
             if ctx.get(o.valid):
@@ -252,7 +258,7 @@ class SimulatedHardware:
         return came
 
     def close(self) -> None:
-        """Free nothing: the simulator goes with the object."""
+        """Do nothing: the simulator is freed with this object."""
 
 
 def compile_component(component: Any, tap_bits: Sequence[int], cache: Path, compiler: Compiler | None = None) -> Path:

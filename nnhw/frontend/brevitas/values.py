@@ -40,7 +40,9 @@ class PlainQuantTensor(_Fields, QuantTensor):
     ) -> Any:
         """Call a function of torch with the values."""
         result = func(*_unpack_quant_tensor(args), **_unpack_quant_tensor(dict(kwargs or {})))
-        return cls(result) if isinstance(result, Tensor) else result
+        # As Brevitas has it: what is concatenated with a plain tensor is one.
+        is_plain = func is torch.cat and not all(isinstance(part, QuantTensor) for part in args[0])
+        return cls(result) if isinstance(result, Tensor) and not is_plain else result
 
     @property
     def tensor(self) -> Tensor:

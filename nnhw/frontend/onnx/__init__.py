@@ -1,4 +1,4 @@
-"""ONNX files as they are. Importing this imports onnx: see `nnhw.frontend.doors`."""
+"""ONNX files, read as their authors wrote them. Importing this imports onnx: see `nnhw.frontend.doors`."""
 
 from .evaluating import evaluator
 from .opening import load, traceable

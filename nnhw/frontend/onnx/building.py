@@ -1,4 +1,4 @@
-"""From a checked graph to a module: node by node, each by the builder of its operator."""
+"""From a checked graph to a module of PyTorch: node by node, each by the builder of its operator."""
 
 from __future__ import annotations
 
@@ -26,21 +26,23 @@ from .values import EXAMPLES, Known, Traced, Value
 Fold = Callable[[OnnxNode], "Sequence[Value] | None"]
 
 _IMAGE_ELEMENTS_MAX = 1 << 24  # of one value for one image
+# A layer with such a name would hide an attribute of the module (`OnnxModel`).
 _LAYERS_RESERVED = frozenset(dir(nn.Module())) | {"steps", "result", "file"}
 
 
 class ModuleBuilder:
-    """Builds the module of a graph.
+    """Builds the module that computes what a graph does.
 
     Parameters
     ----------
+    graph: after its checks (`reading.read`).
     table: builders by (domain, operator).
-    fold: returns the results of a node of constants; None for any other.
+    fold: returns the results of a node that reads constants alone; None for any other node.
 
     Members
     -------
-    batch: the number of images that the file says it takes; None for any.
-    fixed_batch: that number is written into the file's constants, too.
+    batch: images that the file takes at once; None where it leaves that open.
+    fixed_batch: whether that number is written into the file's constants, too, so that it takes no other.
     consumers: the nodes that read each tensor.
     inputs: the model's integer input as codes, by the zero point.
     """
@@ -65,10 +67,11 @@ class ModuleBuilder:
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
 
     def build(self) -> OnnxModel:
-        """Return the module. Raises: CaptureError, or ProblemList with all of them at once."""
+        """Return the module. Raises: CaptureError, or ProblemList with the errors of all nodes at once."""
         self._add_input()
         problems: list[NnhwError] = []
         for proto in self.graph.nodes:
+            # Nodes behind a refused one are skipped: only the cause is reported.
             if self._broken & set(proto.input):
                 self._broken.update(proto.output)
                 continue
@@ -124,7 +127,7 @@ class ModuleBuilder:
             raise node.refusal(f"has the result '{missing[0]}', which is not supported; leave it out")
 
     def _results(self, node: OnnxNode, build: Build | None) -> list[Value]:
-        """Return what a node makes. Raises: CaptureError, also for attributes of a wrong type."""
+        """Return the results of a node. Raises: CaptureError, also for attributes of a wrong type."""
         try:
             results = self._fold(node)
             if results is not None:
@@ -146,9 +149,10 @@ class ModuleBuilder:
         return name in self.consumers or name == self.graph.output
 
     def number_of(self, name: str) -> float | None:
-        """Return the number that a constant holds; None for no constant, or for several numbers."""
+        """Return the number that a constant holds; None for any other tensor, and for several numbers."""
         value = self._values.get(name)
         if value is None:
+            # A Constant node may stand behind the node that asks, so it may not be built yet.
             maker = next(
                 (node for node in self.graph.nodes if name in node.output and node.op_type == "Constant"), None
             )
@@ -159,7 +163,7 @@ class ModuleBuilder:
         return float(array.reshape(-1)[0]) if array.size == 1 else None
 
     def constant_step(self, node: OnnxNode, value: Known, place: int) -> Traced:
-        """Return numbers of the file as a value of the module."""
+        """Add a step that returns constants, and return its value. `place`: of the input that reads them."""
         if value.depends_on_batch:
             raise node.refusal("computes with the size of the batch; an image's result must not depend on it")
         return self.emit(node, Numbers(value.array), (), place + 1, {"constant": True})
@@ -167,12 +171,13 @@ class ModuleBuilder:
     def emit(
         self, node: OnnxNode, layer: nn.Module, operands: Sequence[Traced], result: int, facts: dict[str, Any]
     ) -> Traced:
-        """Add a step; see `OnnxNode.emit`."""
+        """Add a step that calls a layer with operands; see `OnnxNode.emit`."""
         name = self._name(label_of(node.proto) or node.op, result)
         self._layers[name] = layer.eval()
         key = f"{name}()"
         self._steps.append(Step(name, tuple(value.key for value in operands), key))
         try:
+            # Fake tensors have shapes and no numbers: nothing is computed, however large the layer is.
             with quiet_torch(), self._fake, torch.no_grad():
                 like = layer(*(value.like for value in operands))
         except Exception as error:
@@ -185,12 +190,12 @@ class ModuleBuilder:
         return Traced(key, like, constant, **facts)
 
     def tap(self, value: Traced, tap: Tap) -> None:
-        """Note where the file has codes; see `OnnxNode.tap`."""
+        """Note in which tensor of the file a quantizer's codes are; see `OnnxNode.tap`."""
         layer = next(step.layer for step in reversed(self._steps) if step.result == value.key)
         self._taps.append(replace(tap, layer=layer))
 
     def _name(self, label: str, result: int) -> str:
-        """Return a name for a layer that no other one has."""
+        """Return a name for a layer, made from the node's label, that no other layer has."""
         base = re.sub(r"\W+", "_", label, flags=re.ASCII).strip("_") or "node"
         base = base if base[0].isalpha() else f"n_{base}"
         base = f"{base}_{result}" if result else base
@@ -201,7 +206,10 @@ class ModuleBuilder:
         return name
 
     def _plain_result(self, value: Traced) -> tuple[Traced, bool]:
-        """Return a result whose integers are those of the file, as floats."""
+        """Return the output with the file's integers as floats, and whether it has integers at all.
+
+        The module computes with integer - zero point: a step adds the zero point again.
+        """
         if value.coding is None:
             return value, False
         coding = value.coding
@@ -216,7 +224,7 @@ class ModuleBuilder:
 
 
 class Numbers(nn.Module):
-    """Numbers of the file."""
+    """A constant of the file."""
 
     numbers: Tensor
 
@@ -225,7 +233,7 @@ class Numbers(nn.Module):
         self.register_buffer("numbers", torch.from_numpy(np.array(array)))
 
     def forward(self) -> Tensor:
-        """Return them."""
+        """Return the constant."""
         return self.numbers
 
 
@@ -237,7 +245,7 @@ class Shifted(nn.Module):
         self.offset = offset
 
     def forward(self, x: Tensor) -> Tensor:
-        """Add."""
+        """Add the offset to every element."""
         return x + self.offset
 
 

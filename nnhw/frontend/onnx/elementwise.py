@@ -1,4 +1,4 @@
-"""Arithmetic and activations."""
+"""Builders of ONNX's arithmetic and activations."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from .node import Build, OnnxNode
 from .values import Known, TensorCoding, Traced, Value
 
+# torch's Softplus returns x itself above a threshold; ONNX's has none.
 _SOFTPLUS_END = 88.0  # beyond it, e**x is infinite in float32
 POWERS = (0.5, 1.0, 2.0, 3.0, -1.0)
 
@@ -22,7 +23,8 @@ class BinaryNode(nn.Module):
 
     Parameters
     ----------
-    constant: numbers; None where both are given.
+    function: of two tensors.
+    constant: the constant operand, made float32; None where both operands are computed.
     first: the constant is the first operand.
     """
 
@@ -34,20 +36,20 @@ class BinaryNode(nn.Module):
         self.function, self.first = function, first
 
     def forward(self, x: Tensor, other: Tensor | None = None) -> Tensor:
-        """Compute."""
+        """Return function(x, other), or with the constant in its place."""
         other = self.constant if other is None else other
         return self.function(other, x) if self.first else self.function(x, other)
 
 
 class UnaryNode(nn.Module):
-    """A function of one value, with options."""
+    """A function of one tensor, called with fixed keyword arguments."""
 
     def __init__(self, function: Callable[..., Tensor], **options: Any) -> None:
         super().__init__()
         self.function, self.options = function, options
 
     def forward(self, x: Tensor) -> Tensor:
-        """Compute."""
+        """Return function(x, **options)."""
         return self.function(x, **self.options)
 
 
@@ -71,7 +73,10 @@ def binary(function: Callable[..., Tensor]) -> Build:
 
 
 def _broadcast(node: OnnxNode, array: np.ndarray, value: Traced) -> np.ndarray:
-    """Return a constant without the axes in front that it does not need, such as that of the batch."""
+    """Return a constant without axes of size 1 in front, such as that of the batch.
+
+    Raises: CaptureError where it has other numbers for each image.
+    """
     while array.ndim and array.shape[0] == 1 and array.ndim >= max(len(value.shape), 2):
         array = array[0]
     if array.ndim > len(value.shape) or (array.ndim == len(value.shape) and array.ndim > 1):
@@ -83,7 +88,7 @@ def _broadcast(node: OnnxNode, array: np.ndarray, value: Traced) -> np.ndarray:
 
 
 def simple(layer: Callable[[], nn.Module], **facts: Any) -> Build:
-    """Return the builder of an operator without attributes."""
+    """Return the builder of an operator without attributes. `facts`: of its result, as `Traced` has them."""
     return lambda node: node.emit(layer(), node.floats(0), **facts)
 
 
@@ -98,7 +103,7 @@ def leaky_relu(node: OnnxNode) -> Value:
 
 
 def prelu(node: OnnxNode) -> Value:
-    """PRelu, with one slope or one for each channel."""
+    """PRelu, with one slope, or one for each channel."""
     x, slope = node.floats(0), node.known(1, "slope")
     channels = x.shape[1] if len(x.shape) > 1 else 1
     layout = [1] * (len(x.shape) - 1)
@@ -117,7 +122,8 @@ def prelu(node: OnnxNode) -> Value:
 def clip(node: OnnxNode) -> Value:
     """Clip, with constant bounds, either of which may be missing."""
     x = node.traced(0)
-    if x.coding is not None:  # QuantizeLinear in front has these bounds
+    if x.coding is not None:
+        # The quantizer in front has taken over these bounds (qdq._clipped).
         _check_bounds(node, x.coding)
         return x
     low, high = node.take("min"), node.take("max")
@@ -143,6 +149,7 @@ def _check_bounds(node: OnnxNode, coding: TensorCoding) -> None:
 def hard_sigmoid(node: OnnxNode) -> Value:
     """HardSigmoid: max(0, min(1, alpha * x + beta))."""
     alpha, beta = node.take("alpha", 0.2), node.take("beta", 0.5)
+    # The numbers of torch's own layer.
     if np.float32(alpha) == np.float32(1 / 6) and beta == 0.5:
         return node.emit(nn.Hardsigmoid(), node.floats(0), positive=True)
     return node.emit(UnaryNode(_hard_sigmoid, alpha=alpha, beta=beta), node.floats(0), positive=True)
@@ -171,7 +178,7 @@ def celu(node: OnnxNode) -> Value:
 
 
 def gelu(node: OnnxNode) -> Value:
-    """Gelu, exact or by tanh."""
+    """Gelu: exact, or its approximation by tanh."""
     return node.emit(nn.GELU(approximate=node.take("approximate", "none")), node.floats(0))
 
 
@@ -183,7 +190,7 @@ def swish(node: OnnxNode) -> Value:
 
 
 def softplus(node: OnnxNode) -> Value:
-    """Softplus; with a threshold where an exporter has written one (`patterns`)."""
+    """Softplus; with a threshold, above which it is x, where an exporter has written one (see `patterns`)."""
     return node.emit(nn.Softplus(threshold=node.take("threshold", _SOFTPLUS_END)), node.floats(0), positive=True)
 
 
@@ -196,10 +203,11 @@ def power(node: OnnxNode) -> Value:
 
 
 def softmax(kind: type[nn.Softmax | nn.LogSoftmax]) -> Build:
-    """Return the builder of Softmax or LogSoftmax, along one axis."""
+    """Return the builder of Softmax or LogSoftmax along one axis."""
 
     def build(node: OnnxNode) -> Value:
         x = node.floats(0)
+        # Before version 13 softmax went over all axes from `axis` on, not over one.
         old = node.version < 13
         axis = node.take("axis", 1 if old else -1) % len(x.shape)
         if not axis or (old and axis != len(x.shape) - 1):
@@ -210,7 +218,7 @@ def softmax(kind: type[nn.Softmax | nn.LogSoftmax]) -> Build:
 
 
 def argmax(node: OnnxNode) -> Value:
-    """ArgMax: the first of equal ones."""
+    """ArgMax: the index of the greatest number, the first of equal ones."""
     x = node.floats(0)
     axis = node.take("axis", 0) % len(x.shape)
     if not axis or node.take("select_last_index", 0):
@@ -219,7 +227,7 @@ def argmax(node: OnnxNode) -> Value:
 
 
 def same(node: OnnxNode) -> Value:
-    """Identity and Dropout: nothing, outside of training."""
+    """Identity and Dropout: the input itself, as in eval mode."""
     node.take("ratio")
     node.take("is_test")
     if node.op == "Dropout":
@@ -230,7 +238,7 @@ def same(node: OnnxNode) -> Value:
 
 
 def cast(node: OnnxNode) -> Value:
-    """Cast from a float to a float, or from integers to floats."""
+    """Cast from floats or integers to float32 or float64."""
     to = node.take("to")
     node.take("saturate")
     if to not in (1, 10, 11, 16):

@@ -1,4 +1,4 @@
-"""What ONNX Runtime, and QONNX's own functions for its operators, compute of a file."""
+"""Evaluation of a file by ONNX Runtime, and of QONNX's operators by QONNX's own functions."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from .model import OnnxModel, Tap
 from .quantizing import QuantizeNode
 from .reading import QONNX, array_of, needed_nodes
 
-_IR_VERSION = 10  # which every ONNX Runtime from 1.20 on reads; operators' versions say what they mean
+# Every ONNX Runtime from 1.20 on reads this version. The meaning of operators depends on opset versions alone.
+_IR_VERSION = 10
 
 
 class OnnxEvaluator(Evaluator):
-    """A model from an ONNX file as ONNX Runtime evaluates the file, without any of its optimizations."""
+    """Evaluates the file of a model by ONNX Runtime, without any of its optimizations."""
 
     model: OnnxModel
 
@@ -37,7 +38,7 @@ class OnnxEvaluator(Evaluator):
         self._runner = _Runner(file.content, file.input, (file.output, *wanted))
 
     def _result(self, batch: Tensor, calls: list[QuantizerCall]) -> Tensor:
-        """Return the result for a batch, and note the calls of quantizers in the order of the module."""
+        """Return the result for a batch [N, *shape]; append quantizers' calls to `calls`, in the module's order."""
         file = self.model.file
         images = batch.numpy()
         parts = [self._runner(part) for part in _parts(images, file.batch)]
@@ -60,19 +61,19 @@ class OnnxEvaluator(Evaluator):
 
 
 def evaluator(model: nn.Module | ExportedProgram) -> OnnxEvaluator:
-    """Return a model from an ONNX file as its own framework evaluates it."""
+    """Return the evaluator of a model from an ONNX file: ONNX Runtime on the file itself."""
     assert isinstance(model, nn.Module)
     return OnnxEvaluator(model)
 
 
 def _joined(parts: Sequence[Mapping[str, np.ndarray]], name: str, constant: bool, count: int) -> np.ndarray:
-    """Return a tensor of all images; one without a batch as it is."""
+    """Return a tensor of `count` images, joined from batches; one that is constant has no batch to be joined."""
     arrays = [part[name] for part in parts]
     return arrays[0] if constant else np.concatenate(arrays)[:count]
 
 
 def _parts(images: np.ndarray, size: int | None) -> Iterator[np.ndarray]:
-    """Cut images into batches of the only size that a file takes; the last one is filled up."""
+    """Cut images into batches of the only size that a file takes; the last one is filled up with its own images."""
     if size is None:
         yield images
         return
@@ -82,7 +83,14 @@ def _parts(images: np.ndarray, size: int | None) -> Iterator[np.ndarray]:
 
 
 class _Runner:
-    """Evaluates a graph: what lies between operators of QONNX by one session of ONNX Runtime each."""
+    """Evaluates a graph: each run of standard nodes by a session of ONNX Runtime, QONNX's nodes by QONNX.
+
+    Parameters
+    ----------
+    content: the serialized model.
+    input: the name of its input.
+    wanted: the names of the tensors that a call returns.
+    """
 
     def __init__(self, content: bytes, input: str, wanted: Sequence[str]) -> None:
         model = ModelProto()
@@ -96,7 +104,7 @@ class _Runner:
         self._sessions: dict[int, tuple[onnxruntime.InferenceSession, list[str], list[str]]] = {}
 
     def __call__(self, images: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the wanted tensors."""
+        """Return the wanted tensors of images [N, *shape], by their names."""
         values: dict[str, np.ndarray] = {self._input: images}
         for number, nodes in enumerate(self._parts):
             if nodes[0].domain in QONNX:
@@ -114,7 +122,7 @@ class _Runner:
         return array_of(self._initializers[name], "the file")
 
     def _custom(self, node: NodeProto, values: dict[str, np.ndarray]) -> np.ndarray:
-        """Evaluate an operator of QONNX by its own function."""
+        """Evaluate a node of QONNX by QONNX's function for its operator."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -130,6 +138,7 @@ class _Runner:
             }
             own = NodeProto()
             own.CopyFrom(node)
+            # QONNX registers its operators under this domain; files may have older names of it.
             own.domain = QONNX[0]
             getCustomOp(own, onnx_opset_version=self._versions.get(node.domain, 1)).execute_node(context, None)
         result: np.ndarray = np.asarray(context[node.output[0]])
@@ -138,7 +147,7 @@ class _Runner:
     def _session(
         self, number: int, values: dict[str, np.ndarray]
     ) -> tuple[onnxruntime.InferenceSession, list[str], list[str]]:
-        """Return a session for a part of the graph, the values that it reads, and those that it makes."""
+        """Return a session for a part of the graph, and the names of the values that it reads and makes."""
         nodes = self._parts[number]
         made = {name for node in nodes for name in node.output if name}
         read = dict.fromkeys(name for node in nodes for name in node.input if name and name not in made)
@@ -155,6 +164,7 @@ class _Runner:
         opsets = [helper.make_opsetid(domain, version) for domain, version in self._opsets.items()]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
         options = onnxruntime.SessionOptions()
+        # Optimizations fuse DequantizeLinear to QuantizeLinear into operators on integers, which round otherwise.
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 4
         with _refused():
@@ -164,7 +174,7 @@ class _Runner:
 
 @contextmanager
 def _refused() -> Iterator[None]:
-    """Let what ONNX Runtime says be a message. Raises: InputError."""
+    """Turn any exception of ONNX Runtime into an InputError with its first line."""
     try:
         yield
     except Exception as error:
@@ -175,7 +185,7 @@ def _refused() -> Iterator[None]:
 def _segments(nodes: Sequence[NodeProto]) -> list[list[NodeProto]]:
     """Return runs of standard nodes, and nodes of QONNX one by one, in an order in which they can run.
 
-    Standard nodes wait for the node of QONNX that they read, and no longer, so that there are few runs.
+    Nodes go into the first run behind all that they read, so that there are few runs.
     """
     level: dict[str, int] = {}
     placed: dict[int, list[NodeProto]] = {}
@@ -194,7 +204,7 @@ def _segments(nodes: Sequence[NodeProto]) -> list[list[NodeProto]]:
 
 
 def _standard(node: NodeProto) -> list[NodeProto]:
-    """Return standard nodes for one that has the channels as last axis; any other as it is."""
+    """Return standard nodes that compute a node with channels last: Transpose, the node, Transpose. Others stay."""
     if node.domain != QONNX[-1]:
         return [node]
     sizes = next((item.ints for item in node.attribute if item.name == "kernel_shape"), (1, 1))
@@ -211,6 +221,6 @@ def _standard(node: NodeProto) -> list[NodeProto]:
 
 
 def _untyped(name: str, array: np.ndarray) -> ValueInfoProto:
-    """Return an input of a type, and of as many axes as it has."""
+    """Return the description of an input: its type and its number of axes; sizes stay open."""
     kind = helper.np_dtype_to_tensor_dtype(array.dtype)
     return helper.make_tensor_value_info(name, kind, [None] * array.ndim)

@@ -1,4 +1,4 @@
-"""Weights in files beside the model's own: taken into the model if they lie in its folder."""
+"""Weights in other files than the model's own: they are read if these lie in the model's folder."""
 
 from __future__ import annotations
 
@@ -16,11 +16,16 @@ _MOVE = "keep weights in a plain file in the folder of the model, or in the mode
 
 
 def load_external(tensors: Sequence[TensorProto], path: Path) -> None:
-    """Put the bytes of external tensors into the tensors.
+    """Put the bytes of external tensors into the tensors themselves.
+
+    Parameters
+    ----------
+    tensors: those without external data stay as they are.
+    path: the file of the model.
 
     Raises
     ------
-    InputError: their file is not a plain one in the folder of the model or below, or lacks bytes.
+    InputError: a tensor's file is not a plain one in the folder of the model or below, or lacks bytes.
     """
     files: dict[str, Path] = {}
     for tensor in tensors:
@@ -36,13 +41,14 @@ def load_external(tensors: Sequence[TensorProto], path: Path) -> None:
 
 
 def _checked(location: str, tensor: TensorProto, path: Path) -> Path:
-    """Return the file at a location. Symbolic links are not followed: they may lead anywhere."""
+    """Return the file at a location, which must lie in the model's folder. Symbolic links may lead out: refused."""
     where = f"{path}: the numbers of tensor '{tensor.name}' are said to be in '{location}'"
     parts = PurePosixPath(location).parts
     outside = (
         not location
         or "\0" in location
         or PurePosixPath(location).is_absolute()
+        # Locations are checked by the rules of both systems: a file may be written on one and read on the other.
         or PureWindowsPath(location).is_absolute()
         or PureWindowsPath(location).drive
         or ".." in (*parts, *PureWindowsPath(location).parts)
@@ -81,7 +87,7 @@ def _bytes(file: Path, entries: dict[str, str], tensor: TensorProto, path: Path)
 
 
 def _size(tensor: TensorProto, path: Path) -> int:
-    """Return how many bytes a tensor has."""
+    """Return the number of bytes of a tensor; two integers of 4 bits share one."""
     try:
         item = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type)).itemsize
     except (KeyError, TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Nodes that compute with constants and sizes alone: evaluated when a file is read."""
+"""Nodes that compute with constants and sizes alone: they are evaluated when a file is read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .reading import ELEMENTS_MAX
 from .values import BATCH, EXAMPLES, Known, Value
 
 _MOVES = frozenset({"Gather", "Concat", "Unsqueeze", "Squeeze", "Slice", "Cast", "Identity", "Reshape", "Split"})
-"""Operators that a size of the batch goes through as it is."""
+"""Operators that copy or move numbers, so that `BATCH`, the mark for the batch's size, stays what it is."""
 FOLDED = _MOVES | frozenset(
     {
         *("Abs", "Add", "And", "Ceil", "Clip", "ConstantOfShape", "Div", "Equal", "Exp", "Expand", "Flatten", "Floor"),
@@ -33,7 +33,7 @@ def _can_fold(node: OnnxNode) -> bool:
 
 
 def folded(node: OnnxNode) -> list[Value] | None:
-    """Return the results of a node of constants; None for any other."""
+    """Return the results of a node that reads constants alone; None for any other node."""
     return _results(node) if _can_fold(node) else None
 
 
@@ -43,6 +43,7 @@ def _results(node: OnnxNode) -> list[Value]:
         if node.op not in _MOVES or (node.op == "Cast" and node.take("to") != _INT64):
             raise node.refusal("computes with the size of the batch; an image's result must not depend on it")
     _check_size(node, values)
+    # Attributes of all kinds are known to the reference evaluator.
     for name in node.untaken:
         node.take(name)
     given = [value for value in node.inputs if isinstance(value, Known)]
@@ -66,10 +67,11 @@ def _results(node: OnnxNode) -> list[Value]:
 
 
 def _check_size(node: OnnxNode, values: Sequence[Known]) -> None:
-    """Check that a result is of a size that a file could have, where the size is among the numbers."""
+    """Check that a result has at most `ELEMENTS_MAX` numbers, where inputs give its shape. Raises: CaptureError."""
     count = 0.0
     if node.op in ("ConstantOfShape", "Expand", "Tile", "Pad"):
         numbers = values[-1 if node.op != "Pad" else 1].array if values else np.zeros(0)
+        # An upper bound: a border of p elements makes an axis at most p + 1 times as long.
         sizes = [abs(float(size)) + 1 for size in numbers.reshape(-1)[:64]]
         count = math.prod(sizes) * (values[0].array.size if node.op != "ConstantOfShape" else 1)
     elif node.op == "Range" and len(values) == 3:
@@ -80,7 +82,7 @@ def _check_size(node: OnnxNode, values: Sequence[Known]) -> None:
 
 
 def shape(node: OnnxNode) -> Value:
-    """Shape of a value: the batch stays open."""
+    """Shape of a value, with `BATCH` in place of the batch's size."""
     value = node[0]
     sizes = list(value.array.shape if isinstance(value, Known) else value.shape)
     start, end = node.take("start", 0), node.take("end", len(sizes))
@@ -90,7 +92,7 @@ def shape(node: OnnxNode) -> Value:
 
 
 def constant(node: OnnxNode) -> Value:
-    """Constant."""
+    """Constant: its numbers, of any of its attributes for numbers."""
     kinds = {
         "value": None,
         "value_float": np.float32,

@@ -1,4 +1,4 @@
-"""Linear layers and batch normalization."""
+"""Builders of ONNX's linear layers and of its batch normalization."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ _FUNCTIONS: dict[tuple[bool, int], Callable[..., Tensor]] = {
 
 
 class Computed(nn.Module):
-    """A layer whose weights are computed, such as by a quantizer: a function of torch with options.
+    """A layer whose weights are computed, such as by a quantizer: a function of torch with fixed keyword arguments.
 
     Parameters
     ----------
-    bias: constant; None for one that comes as third operand, or for none.
+    function: of input, weights and bias.
+    bias: a constant; None where the bias is the third operand, or there is none.
     """
 
     bias: Tensor | None
@@ -40,7 +41,7 @@ class Computed(nn.Module):
         self.function, self.options = function, options
 
     def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Compute."""
+        """Return function(x, weight, bias, **options)."""
         return self.function(x, weight, self.bias if bias is None else bias, **self.options)
 
 
@@ -58,7 +59,13 @@ def conv_layer(
 
     Parameters
     ----------
-    shape: of what it reads.
+    weight: [outputs, inputs / groups, *kernel].
+    shape: of its input, [N, channels, ..].
+    border: value of the padding where that is not the same on both sides.
+
+    Raises
+    ------
+    CaptureError: it is neither of images nor of sequences, or its shapes do not fit.
     """
     sizes = _shape_of(weight)
     rank = len(sizes) - 2
@@ -119,21 +126,24 @@ def transposed_convolution(node: OnnxNode) -> Value:
 
 
 class Padded(nn.Module):
-    """A border of one value, then a layer.
+    """A border of one value around the last axes, then a layer.
 
     Parameters
     ----------
-    pads: as ONNX has them: in front of each axis, then behind each.
+    pads: elements of the border as ONNX has them: in front of each axis, then behind each.
+    layer: reads the input with its border.
+    value: of the border.
     """
 
     def __init__(self, pads: Sequence[int], layer: nn.Module, value: float = 0.0) -> None:
         super().__init__()
         rank = len(pads) // 2
+        # torch's pad begins with the last axis, and has both sides of an axis together.
         self.pads = [pads[axis + side * rank] for axis in reversed(range(rank)) for side in (0, 1)]
         self.value, self.layer = value, layer
 
     def forward(self, x: Tensor, *more: Tensor) -> Tensor:
-        """Put the border on, and compute."""
+        """Return the layer's result for x with its border; `more` are the layer's other operands."""
         result: Tensor = self.layer(functional.pad(x, self.pads, value=self.value), *more)
         return result
 
@@ -141,7 +151,12 @@ class Padded(nn.Module):
 def padding_of(
     node: OnnxNode, shape: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> list[int]:
-    """Return the pads in front of each axis, then behind each."""
+    """Return the elements of padding in front of each axis, then behind each; auto_pad is resolved.
+
+    Parameters
+    ----------
+    shape: sizes of the input's axes behind the channels.
+    """
     auto, pads = node.take("auto_pad", "NOTSET"), list(node.take("pads", [0] * 2 * len(kernel)))
     if auto in ("NOTSET", ""):
         if len(pads) != 2 * len(kernel) or min(pads) < 0:
@@ -183,7 +198,7 @@ def gemm(node: OnnxNode) -> Value:
 
 
 def dense(weight: np.ndarray, bias: Known | None = None) -> nn.Linear:
-    """Return a linear layer; weight [outputs, inputs]."""
+    """Return a linear layer with constant weight [outputs, inputs] and, if given, bias [outputs]."""
     outputs, inputs = weight.shape
     array = None if bias is None else np.broadcast_to(bias.array, (outputs,))
     layer = nn.Linear(inputs, outputs, bias=bias is not None)
@@ -192,7 +207,7 @@ def dense(weight: np.ndarray, bias: Known | None = None) -> nn.Linear:
 
 
 def linear_of(node: OnnxNode, x: Traced, weight: Traced, bias: Value | None, transposed: bool) -> Traced:
-    """Return the product with computed weights."""
+    """Return x times computed weights: [outputs, inputs] if `transposed`, else [inputs, outputs]."""
     if not transposed:
         weight = node.emit(TransposeNode(), weight)
     constant = bias.array if isinstance(bias, Known) else None
@@ -214,12 +229,12 @@ class MatMulNode(nn.Module):
     """x @ weight."""
 
     def forward(self, x: Tensor, weight: Tensor) -> Tensor:
-        """Multiply matrices."""
+        """[N, .., inputs], [inputs, outputs] --> [N, .., outputs]."""
         return torch.matmul(x, weight)
 
 
 def matmul(node: OnnxNode) -> Value:
-    """MatMul: a value times constant weights, along the last axis."""
+    """MatMul: a value times constant or quantized weights [inputs, outputs], along the last axis."""
     weight = node[1]
     if isinstance(node[0], Known):
         raise node.refusal("has its constant on the left; export it as x @ weight, with the constant on the right")
@@ -229,7 +244,7 @@ def matmul(node: OnnxNode) -> Value:
 
 
 def batch_normalization(node: OnnxNode) -> Value:
-    """BatchNormalization with the statistics of training."""
+    """BatchNormalization in eval mode, with the file's mean and variance."""
     epsilon, momentum = node.take("epsilon", 1e-5), node.take("momentum", 0.9)
     if node.take("training_mode", 0) or node.take("spatial", 1) != 1 or sum(map(bool, node.proto.output)) > 1:
         raise node.refusal("is in training mode, or has statistics for each pixel; export the model in eval mode")
@@ -239,6 +254,7 @@ def batch_normalization(node: OnnxNode) -> Value:
     kinds: dict[int, type[nn.BatchNorm1d | nn.BatchNorm2d]] = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d}
     if len(x.shape) not in kinds:
         raise node.refusal(f"has an input of {len(x.shape)} axes; use images, sequences or vectors")
+    # ONNX's momentum weights the old statistics, torch's the new ones.
     layer = kinds[len(x.shape)](x.shape[1], eps=epsilon, momentum=1 - momentum)
     with torch.no_grad():
         for name, array in zip(names, arrays, strict=True):
@@ -247,7 +263,7 @@ def batch_normalization(node: OnnxNode) -> Value:
 
 
 def chain(**layers: nn.Module) -> nn.Module:
-    """Return layers one behind the other, by their names."""
+    """Return layers that run one after the other, by their names."""
     return nn.Sequential(OrderedDict(layers))
 
 
@@ -260,7 +276,7 @@ def _tensor(array: np.ndarray) -> Tensor:
 
 
 def _fill(layer: nn.Module, weight: np.ndarray, bias: np.ndarray | None) -> nn.Module:
-    """Give a layer its numbers."""
+    """Set weights and bias of a layer, and return it."""
     for name, array in (("weight", weight), ("bias", bias)):
         if array is not None:
             setattr(layer, name, nn.Parameter(_tensor(array), requires_grad=False))

@@ -1,4 +1,4 @@
-"""Operators that move, join and cut values."""
+"""Builders of ONNX's operators that move, join and cut values."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .node import Build, OnnxNode
 from .values import BATCH, EXAMPLES, TensorCoding, Traced, Value
 
 _FLATTEN = "export x.flatten(1) or x.reshape(x.shape[0], ..)"
-_INT64_MAX = 2**31  # ends of slices at or above this are those of the axis
+_END_MAX = 2**31  # exporters write greater numbers for the end of an axis
 
 
 def moved(node: OnnxNode, layer: nn.Module, x: Traced, **facts: Any) -> Traced:
-    """Add a step that moves elements: integers stay what they are."""
+    """Add a step that moves elements: the result is coded as the input is. `facts`: of the result, see `Traced`."""
     if x.coding is not None and x.coding.axis >= 0:
         raise node.refusal("moves integers that have a scale for each channel; use one scale")
     return node.emit(layer, x, coding=x.coding, positive=x.positive, **facts)
@@ -59,7 +59,7 @@ def reshape(node: OnnxNode) -> Value:
 
 
 def flatten(node: OnnxNode) -> Value:
-    """Flatten, behind the batch."""
+    """Flatten of all axes behind the batch."""
     axis = node.take("axis", 1)
     x = node.traced(0)
     if axis % len(x.shape) != 1:
@@ -91,6 +91,7 @@ def unsqueeze(node: OnnxNode) -> Value:
     """Unsqueeze."""
     x = node.traced(0)
     given = node.take("axes") if node.version < 13 else node.integers(1, "axes")
+    # Ascending: each axis counts among those of the result.
     axes = sorted(axis % (len(x.shape) + len(given or [])) for axis in given or [])
     return moved(node, UnaryNode(_unsqueezed, axes=tuple(axes)), x)
 
@@ -102,14 +103,14 @@ def _unsqueezed(x: Tensor, axes: Sequence[int]) -> Tensor:
 
 
 class ConcatNode(nn.Module):
-    """Values one behind the other."""
+    """Values joined along an axis."""
 
     def __init__(self, axis: int) -> None:
         super().__init__()
         self.axis = axis
 
     def forward(self, *parts: Tensor) -> Tensor:
-        """Join."""
+        """Join tensors whose sizes are the same but along the axis."""
         return torch.cat(parts, self.axis)
 
 
@@ -142,6 +143,7 @@ def split(node: OnnxNode) -> list[Value]:
     sizes = node.take("split") if node.version < 13 else node.integers(1, "sizes")
     count = node.take("num_outputs", len(node.proto.output))
     if sizes is None:
+        # The last part may be shorter, as ONNX has it.
         step = -(-x.shape[axis] // count)
         sizes = [min(step, x.shape[axis] - step * part) for part in range(count)]
     starts = np.cumsum([0, *sizes[:-1]]).tolist()
@@ -152,14 +154,14 @@ def split(node: OnnxNode) -> list[Value]:
 
 
 class Sliced(nn.Module):
-    """Parts of some axes."""
+    """A range of each axis behind the batch; `parts` are (start, end, step)."""
 
     def __init__(self, parts: Sequence[tuple[int, int, int]]) -> None:
         super().__init__()
         self.parts = tuple(slice(*part) for part in parts)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Cut."""
+        """Return the parts."""
         return x[(slice(None), *self.parts)]
 
 
@@ -176,7 +178,7 @@ def cut(node: OnnxNode) -> Value:
         if step < 1:
             raise node.refusal(f"has the step {step}, but elements stream forwards; use steps of 1 or more")
         size = int(x.shape[axis])
-        parts[axis] = (*slice(start, min(end, _INT64_MAX), step).indices(size)[:2], step)
+        parts[axis] = (*slice(start, min(end, _END_MAX), step).indices(size)[:2], step)
     if parts[0] != (0, EXAMPLES, 1):
         raise node.refusal("cuts the batch; leave that to whoever calls the model")
     return moved(node, Sliced(parts[1:]), x)
@@ -186,6 +188,7 @@ def gather(node: OnnxNode) -> Value:
     """Gather of one index, or of indices at equal distances, along any axis but the batch."""
     x, indices = node.traced(0), node.known(1, "indices")
     axis = node.take("axis", 0) % len(x.shape)
+    # Negative indices count from the end.
     numbers = [int(index) % int(x.shape[axis]) for index in indices.reshape(-1)]
     if indices.ndim == 0 and axis:
         return moved(node, UnaryNode(torch.select, dim=axis, index=numbers[0]), x)
@@ -198,7 +201,7 @@ def gather(node: OnnxNode) -> Value:
 
 
 def pad(node: OnnxNode) -> Value:
-    """Pad by one value."""
+    """Pad with a border of one value."""
     x, mode = node.traced(0), node.take("mode", "constant")
     pads = node.take("pads") if node.version < 11 else node.integers(1, "widths")
     value = node.take("value", 0.0)
@@ -229,7 +232,7 @@ def _spread(pads: Sequence[int], axes: Sequence[int], rank: int) -> list[int]:
 
 
 def depth_to_space(node: OnnxNode) -> Value:
-    """DepthToSpace with mode='CRD', as torch does it."""
+    """DepthToSpace with mode='CRD', the order of torch's PixelShuffle."""
     size = node.take("blocksize")
     if node.take("mode", "DCR") != "CRD":
         raise node.refusal("has mode='DCR'; use mode='CRD'")

@@ -15,8 +15,8 @@ class Step:
     Parameters
     ----------
     layer: the name of the submodule.
-    operands: keys of the values that it takes.
-    result: the key of what it makes.
+    operands: keys of the values that it is called with.
+    result: the key of the value that it returns.
     """
 
     layer: str
@@ -26,16 +26,16 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Tap:
-    """Where the file has the codes of a quantizer of the module: (tensor - offset) * factor is what that makes.
+    """The tensor of the file that corresponds to a quantizer of the module: that returns (tensor - offset) * factor.
 
     Parameters
     ----------
     layer: the name of the submodule that quantizes.
-    tensor: the name in the file.
+    tensor: its name in the file.
     offset, factor: they broadcast to the tensor.
     constant: the tensor has no batch.
-    part: the codes are a part of the tensor: axis, start and end.
-    reads: the file's tensor of floats that the module's quantizer reads, too; nothing where it reads other numbers.
+    part: axis, start and end of the part of the tensor that corresponds; None for all of it.
+    reads: the file's tensor of floats that the module's quantizer reads; empty where the file has none such.
     """
 
     layer: str
@@ -49,14 +49,15 @@ class Tap:
 
 @dataclass(frozen=True)
 class OnnxFile:
-    """A checked file, as its own framework takes it.
+    """A checked file, as ONNX Runtime takes it.
 
     Parameters
     ----------
     content: the model with its weights, serialized.
-    batch: the number of images that it takes at once; None for any number.
+    input, output: names of the tensors.
+    batch: images that it takes at once; None for any number.
     taps: in the order in which the module quantizes.
-    integers: the result is integers in the file.
+    integers: the file's result is of an integer type.
     """
 
     content: bytes
@@ -72,8 +73,10 @@ class OnnxModel(nn.Module):
 
     Parameters
     ----------
-    layers: by the names that they are to have.
+    layers: submodules by their names.
+    steps: calls of layers, in the order in which they run.
     result: the key of the value that is returned.
+    file: the file, for its evaluation.
     """
 
     def __init__(self, layers: dict[str, nn.Module], steps: tuple[Step, ...], result: str, file: OnnxFile) -> None:

@@ -1,4 +1,4 @@
-"""A node of the file while it is built, as builders of operators see it."""
+"""A node of an ONNX file, as the builders of operators see it."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ if TYPE_CHECKING:
     from .building import ModuleBuilder
 
 Build = Callable[["OnnxNode"], "Value | Sequence[Value]"]
-"""Of a node: what it makes."""
+"""A function that adds the steps of a node to the module, and returns the node's result or results."""
 
 
 @dataclass
 class OnnxNode:
-    """A node of the file while it is built.
+    """A node of the file while the module is built.
 
-    Members
-    -------
-    inputs: None for one that is left out.
-    version: of the node's domain.
+    Parameters
+    ----------
+    proto: the node in the file.
+    inputs: its values; None for an optional one that is left out.
+    version: opset version of the node's domain.
+    builder: builds the module.
     """
 
     proto: NodeProto
@@ -48,20 +50,20 @@ class OnnxNode:
         return f"{self.op} '{label_of(self.proto)}'"
 
     def refusal(self, reason: str) -> CaptureError:
-        """Return the error with a reason."""
+        """Return the error that refuses the node for a reason: "Op 'name' reason"."""
         return CaptureError(f"{self} {reason}")
 
     def take(self, name: str, default: Any = None) -> Any:
-        """Return an attribute. Those that nobody takes are refused."""
+        """Return an attribute, and note that it is understood: attributes that no builder takes are refused."""
         return self._attributes.pop(name, default)
 
     def adopt(self, other: OnnxNode) -> None:
-        """Take over the attributes that nobody has asked another node for."""
+        """Share the attributes of another node, so that what is taken here counts as taken there."""
         self._attributes = other._attributes
 
     @property
     def untaken(self) -> list[str]:
-        """The attributes that nobody has asked for."""
+        """The names of attributes that no builder has taken."""
         return list(self._attributes)
 
     def given(self, place: int) -> bool:
@@ -75,35 +77,41 @@ class OnnxNode:
         return value
 
     def traced(self, place: int = 0) -> Traced:
-        """Return an input that the module computes with; numbers of the file become a step of their own."""
+        """Return an input as a value of the module; a constant becomes a step of its own."""
         value = self[place]
         return self.builder.constant_step(self, value, place) if isinstance(value, Known) else value
 
     def floats(self, place: int = 0) -> Traced:
-        """Return an input that is no integer in the file. Raises: CaptureError."""
+        """Return an input that is of floats in the file. Raises: CaptureError if it is of integers."""
         value = self.traced(place)
         if value.coding is not None:
             raise self.refusal("computes with integers; put DequantizeLinear in front of it")
         return value
 
     def known(self, place: int, what: str) -> np.ndarray:
-        """Return the numbers of an input that must be constant. Raises: CaptureError."""
+        """Return the numbers of an input that must be constant; `what` names it in the CaptureError if it is not."""
         value = self[place]
         if not isinstance(value, Known):
             raise self.refusal(f"computes its {what} from the model's input; export it as a constant")
         return value.array
 
     def optional(self, place: int, what: str) -> np.ndarray | None:
-        """Return the numbers of an input that may be left out."""
+        """Return the numbers of a constant input; None if it is left out."""
         return self.known(place, what) if self.given(place) else None
 
     def integers(self, place: int, what: str) -> list[int] | None:
-        """Return constant whole numbers, such as axes; None where they are left out."""
+        """Return the integers of a constant input, such as axes; None if it is left out."""
         array = self.optional(place, what)
         return None if array is None else [int(number) for number in array.reshape(-1)]
 
     def emit(self, layer: nn.Module, *operands: Traced, result: int = 0, **facts: Any) -> Traced:
-        """Add a step, and return what it makes; facts are those of `Traced`."""
+        """Add a step that calls a layer, and return its value.
+
+        Parameters
+        ----------
+        result: number of the node's result, or any other number that makes the layer's name unlike its others.
+        facts: members of `Traced`, such as coding.
+        """
         return self.builder.emit(self, layer, operands, result, facts)
 
     def tap(
@@ -115,6 +123,6 @@ class OnnxNode:
         part: tuple[int, int, int] | None = None,
         reads: str = "",
     ) -> Traced:
-        """Note that the step behind a value quantizes, and where the file has its codes; see `Tap`."""
+        """Note that the step which makes a value quantizes, and in which tensor the file has its codes; see `Tap`."""
         self.builder.tap(value, Tap("", tensor, np.asarray(offset), np.asarray(factor), value.constant, part, reads))
         return value

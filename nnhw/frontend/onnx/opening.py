@@ -1,4 +1,4 @@
-"""From a path to a module that computes what the file does."""
+"""From the path of an ONNX file to a module that computes what the file does."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TABLE: Mapping[tuple[str, str], Build] = {
 
 
 def load(path: str | Path) -> tuple[nn.Module, Tensor]:
-    """Return an ONNX file as a module in eval mode, and an example input: the same numbers each time.
+    """Return an ONNX file as a module in eval mode, and an example input [N, *shape]: the same numbers each time.
 
     The file is checked first. Nothing in it is run, nothing is written, and no file outside of its folder is read.
 
@@ -57,5 +57,5 @@ def load(path: str | Path) -> tuple[nn.Module, Tensor]:
 def traceable(
     model: nn.Module | ExportedProgram, example_input: Tensor | None, lines: Lines
 ) -> nn.Module | ExportedProgram:
-    """Return the model itself: `load` has made it of layers of PyTorch."""
+    """Return the model itself: `load` has made it of layers of PyTorch, which can be traced as they are."""
     return model

@@ -1,4 +1,4 @@
-"""Functions that exporters write as several nodes, as the one node that they are."""
+"""Functions that exporters write as several nodes: they are replaced by the one operator that they compute."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from onnx import AttributeProto, NodeProto, helper
 
 from .reading import OnnxGraph, array_of, needed_nodes
 
-_NEAR = 1e-6  # relative, of constants that were rounded to float32
+_NEAR = 1e-6  # relative distance of constants from those of a pattern: they were rounded to float32
 
 
 def with_functions(graph: OnnxGraph) -> OnnxGraph:
-    """Return a graph in which functions are one node each.
+    """Return a graph in which these functions are one node each:
 
     x * 0.5 * (1 + Erf(x / 2 ** 0.5))    -->  Gelu(x)
     Where(x > t, x, Softplus(x))         -->  Softplus(x), with the threshold t
@@ -29,7 +29,7 @@ def with_functions(graph: OnnxGraph) -> OnnxGraph:
 
 
 class _Finder:
-    """Finds the last nodes of functions."""
+    """Finds the functions of a graph."""
 
     def __init__(self, graph: OnnxGraph) -> None:
         self._graph = graph
@@ -50,7 +50,7 @@ class _Finder:
                         yield node.output[0], np.array(attribute.f, np.float32)
 
     def found(self) -> Iterator[tuple[str, NodeProto]]:
-        """Yield the results of functions, each with the node that makes it."""
+        """Yield the name of each function's result, with the one node that makes it."""
         for node in self._graph.nodes:
             made = self._gelu(node) if node.op_type == "Erf" else None
             made = self._softplus(node) if node.op_type == "Where" else made
@@ -62,7 +62,7 @@ class _Finder:
         return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
     def _pair(self, node: NodeProto) -> tuple[str, float] | None:
-        """Return the operand and the constant of an operator of both."""
+        """Return the operand and the constant of a node that reads one of each, in any order; None for any other."""
         for operand, other in (tuple(node.input), tuple(reversed(node.input))):
             number = self._scalar(other)
             if number is not None:
@@ -70,7 +70,7 @@ class _Finder:
         return None
 
     def _scaled(self, name: str) -> tuple[str, float]:
-        """Return what a value is a multiple of, and the factor."""
+        """Return the name of what a value is a multiple of, and the factor: itself and 1 if no constant scales it."""
         node = self._made.get(name)
         pair = (
             self._pair(node) if node is not None and node.op_type in ("Mul", "Div") and len(node.input) == 2 else None
@@ -88,6 +88,7 @@ class _Finder:
         node = self._next(erf.output[0], "Add")
         if node is None or abs(factor * math.sqrt(2) - 1) > _NEAR or self._pair(node) != (erf.output[0], 1.0):
             return None
+        # Exporters multiply by 0.5 and x in any order: products are followed until both have been.
         total, count = 1.0, 0
         while count < 1 or abs(total - 0.5) > _NEAR:
             product = self._next(node.output[0], "Mul")

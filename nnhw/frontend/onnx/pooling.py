@@ -1,4 +1,4 @@
-"""Pooling, reductions and resizing."""
+"""Builders of ONNX's pooling, reductions and resizing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .values import Traced, Value
 
 
 def max_pool(node: OnnxNode) -> Value:
-    """MaxPool."""
+    """MaxPool, with any padding."""
     x = node.traced(0)
     rank = len(x.shape) - 2
     kernel = list(node.take("kernel_shape"))
@@ -26,6 +26,7 @@ def max_pool(node: OnnxNode) -> Value:
     node.take("storage_order")
     _check_rank(node, rank)
     begin, end = pads[:rank], pads[rank:]
+    # torch pads max pooling by the same on both sides, and by half of the kernel at most.
     fits = begin == end and all(2 * width <= size for width, size in zip(begin, kernel, strict=True))
     kind = nn.MaxPool1d if rank == 1 else nn.MaxPool2d
     layer: nn.Module = kind(
@@ -40,7 +41,7 @@ def max_pool(node: OnnxNode) -> Value:
 
 
 def _lowest(x: Traced) -> float | None:
-    """Return a number below which a value never is."""
+    """Return a number that no element of a value is below; None where nothing is known of it."""
     if x.coding is not None:
         coding = x.coding
         return float((coding.low - coding.zero_point.reshape(-1)[0]) * coding.unit.reshape(-1)[0])
@@ -48,14 +49,20 @@ def _lowest(x: Traced) -> float | None:
 
 
 def average_pool(node: OnnxNode) -> Value:
-    """AveragePool."""
+    """AveragePool, with the padding that torch's has, or counted padding of any widths."""
     x = node.floats(0)
     kernel = list(node.take("kernel_shape"))
     return node.emit(average_layer(node, x.shape, kernel), x, positive=x.positive)
 
 
 def average_layer(node: OnnxNode, shape: Sequence[int], kernel: Sequence[int]) -> nn.Module:
-    """Return average pooling of an input of a shape."""
+    """Return the layer of an average pooling.
+
+    Parameters
+    ----------
+    shape: of its input, [N, channels, ..].
+    kernel: sizes of the window.
+    """
     rank = len(shape) - 2
     _check_rank(node, rank)
     strides = ones(node, "strides", rank)
@@ -73,7 +80,7 @@ def average_layer(node: OnnxNode, shape: Sequence[int], kernel: Sequence[int]) -
 
 
 def global_pool(kinds: Sequence[Callable[[int], nn.Module]]) -> Build:
-    """Return the builder of a pooling of whole images: for sequences, and for images."""
+    """Return the builder of a pooling of whole images. `kinds`: torch's layer for sequences, and that for images."""
 
     def build(node: OnnxNode) -> Value:
         x = node.traced(0) if node.op == "GlobalMaxPool" else node.floats(0)
@@ -93,7 +100,7 @@ def _sizes(numbers: Sequence[int]) -> Any:
 
 
 def reduction(function: Callable[..., Tensor]) -> Build:
-    """Return the builder of a mean, a sum or a maximum over axes."""
+    """Return the builder of a mean, a sum or a maximum over axes of an image."""
 
     def build(node: OnnxNode) -> Value:
         x = node.floats(0)
@@ -127,6 +134,7 @@ def resize(node: OnnxNode) -> Value:
         node.take(name)
     if node.take("axes") or node.take("keep_aspect_ratio_policy", "stretch") != "stretch":
         raise node.refusal("has axes or an aspect ratio; export it with scales for all axes")
+    # For whole factors, half_pixel with rounding picks the same pixels as asymmetric with floor.
     plain = (way == "asymmetric" and nearest == "floor") or (way == "half_pixel" and nearest.startswith("round"))
     if mode != "nearest" or (node.op == "Resize" and node.version > 10 and not plain):
         raise node.refusal(f"has mode='{mode}', {way}, {nearest}; use mode='nearest' with asymmetric and floor")

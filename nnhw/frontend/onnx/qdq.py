@@ -25,9 +25,9 @@ LIMITS = {
     "INT2": (-2, 1),
     "UINT2": (0, 3),
 }
-"""Least and greatest integer of the types that become codes."""
+"""The types whose integers become codes --> their least and greatest integer."""
 _TYPES = {0: "UINT8", 2: "UINT8", 3: "INT8", 5: "INT16", 21: "UINT4", 22: "INT4", 25: "UINT2", 26: "INT2"}
-"""TensorProto's numbers of types, as the attribute output_dtype has them."""
+"""Numbers of types, as the attribute output_dtype has them --> names; 0 is the default."""
 _MOVES = frozenset(
     {
         "Clip",
@@ -44,18 +44,18 @@ _MOVES = frozenset(
         "Pad",
     }
 )
-BIAS_MAX = 1 << 24  # integers below it are numbers of float32
+BIAS_MAX = 1 << 24  # float32 holds all integers below it exactly
 
 
 class IntegerInput(nn.Module):
-    """Integers as they come in, as distances from a zero point."""
+    """The model's integer input as codes of scale 1: integer - zero point."""
 
     def __init__(self, zero_point: float, codes: QuantizeNode) -> None:
         super().__init__()
         self.zero_point, self.codes = zero_point, codes
 
     def forward(self, x: Tensor) -> Tensor:
-        """Subtract, and make codes."""
+        """[N, *shape] of integers --> the same shape of float32."""
         x = x.float()
         result: Tensor = self.codes(x - self.zero_point if self.zero_point else x)
         return result
@@ -69,7 +69,7 @@ def limits_of(node: OnnxNode, kind: str) -> tuple[int, int]:
 
 
 def quantize_linear(node: OnnxNode) -> Value:
-    """QuantizeLinear: integers by a fixed scale."""
+    """QuantizeLinear, with a constant scale: one, or one for each channel."""
     scale, zero_point, kind = _parameters(node)
     tensor, (low, high) = _clipped(node, node.proto.output[0], limits_of(node, kind))
     axis = _axis(node, scale, zero_point)
@@ -82,7 +82,7 @@ def quantize_linear(node: OnnxNode) -> Value:
 
 
 def _clipped(node: OnnxNode, tensor: str, limits: tuple[int, int]) -> tuple[str, tuple[int, int]]:
-    """Return the tensor behind a Clip of integers, if there is one, and the limits with its bounds."""
+    """Return the name of a tensor of integers, and its limits; a Clip that alone reads it is taken into both."""
     consumers = node.builder.consumers.get(tensor, [])
     if len(consumers) != 1 or consumers[0].op_type != "Clip" or len(consumers[0].input) != 3:
         return tensor, limits
@@ -94,7 +94,7 @@ def _clipped(node: OnnxNode, tensor: str, limits: tuple[int, int]) -> tuple[str,
 
 
 def _codes_of(node: OnnxNode, x: Traced, coding: TensorCoding, tensor: str) -> Traced:
-    """Add the quantizer of a value."""
+    """Add the quantizer of a computed value. `tensor`: where the file has its integers."""
     convention: Convention = (coding.low, coding.high, coding.axis, False, "half_even", False, False)
     zero_point = _checked_zero_point(node, coding)
     if coding.real:
@@ -112,7 +112,7 @@ def _codes_of(node: OnnxNode, x: Traced, coding: TensorCoding, tensor: str) -> T
 def tapped(
     node: OnnxNode, made: Traced, coding: TensorCoding, tensor: str, part: tuple[int, int, int] | None = None
 ) -> Traced:
-    """Note where the file has the integers of a quantizer; see `Tap`."""
+    """Note in which tensor the file has the integers of a quantizer, and return the value `made`; see `Tap`."""
     shape = [1] * len(made.shape)
     if coding.axis != PER_TENSOR:
         shape[coding.axis] = -1
@@ -129,7 +129,7 @@ def _checked_zero_point(node: OnnxNode, coding: TensorCoding) -> np.ndarray:
 
 
 def dequantize_linear(node: OnnxNode) -> Value:
-    """DequantizeLinear: the numbers that integers stand for."""
+    """DequantizeLinear: (integer - zero point) * scale."""
     scale, zero_point, _ = _parameters(node)
     x = node[0]
     if isinstance(x, Known):
@@ -137,8 +137,10 @@ def dequantize_linear(node: OnnxNode) -> Value:
     if x.coding is not None and x.coding.real:
         if not x.coding.same(scale, zero_point):
             raise node.refusal("has another scale or zero point than the QuantizeLinear that it reads; use the same")
+        # For its checks, and so that the attribute counts as taken.
         _axis(node, scale, zero_point)
         return replace(x, coding=None, positive=bool((x.coding.low >= x.coding.zero_point).all()))
+    # For its checks, and so that the attribute counts as taken.
     _axis(node, scale, zero_point)
     if scale.size != 1:
         raise node.refusal("reads integers of integer operators with a scale for each channel; use one scale")
@@ -147,7 +149,7 @@ def dequantize_linear(node: OnnxNode) -> Value:
 
 
 def _dequantized(node: OnnxNode, x: Known, scale: np.ndarray, zero_point: np.ndarray) -> Value:
-    """Return weights as a quantizer makes them; integers of 32 bits, such as a bias, as numbers."""
+    """Return constants: integers of up to 16 bits behind a quantizer, those of 32, such as a bias, as numbers."""
     axis = _axis(node, scale, zero_point, x.array.ndim)
     shape = [1] * x.array.ndim
     if axis != PER_TENSOR:
@@ -165,7 +167,7 @@ def _dequantized(node: OnnxNode, x: Known, scale: np.ndarray, zero_point: np.nda
 
 
 def _weight(node: OnnxNode, numbers: np.ndarray, coding: TensorCoding, tensor: str, place: int) -> Traced:
-    """Add the quantizer of numbers of the file, whose integers the file has in a tensor."""
+    """Add the quantizer of constants. `tensor`: where the file has their integers; `place`: of the input they are."""
     scale = coding.unit
     if not coding.real and coding.scale is not None:
         shape = [1] * numbers.ndim
@@ -178,11 +180,17 @@ def _weight(node: OnnxNode, numbers: np.ndarray, coding: TensorCoding, tensor: s
 
 
 def integer_weight(node: OnnxNode, place: int, zero_point: np.ndarray, axis: int) -> Traced:
-    """Return integer weights as distances from their zero point.
+    """Return integer weights, constant or computed, as distances from their zero point.
 
     Parameters
     ----------
-    axis: of the outputs, where zero points differ.
+    place: of the input.
+    zero_point: one, or one for each output.
+    axis: of the outputs in the weights.
+
+    Raises
+    ------
+    CaptureError: their type has no codes, or the zero points do not fit.
     """
     value = node[place]
     if isinstance(value, Traced):
@@ -200,7 +208,10 @@ def integer_weight(node: OnnxNode, place: int, zero_point: np.ndarray, axis: int
 
 
 def integer_operand(node: OnnxNode, place: int, zero_point: np.ndarray) -> Traced:
-    """Return integers that are computed, or come in, as distances from a zero point. Raises: CaptureError."""
+    """Return a computed input of integers, or the model's own, as distances from its zero point.
+
+    Raises: CaptureError if it is of floats, or was made with another zero point.
+    """
     if np.unique(zero_point).size > 1:
         raise node.refusal(f"has one zero point per channel for its input {place}; use one for all channels")
     x = node.traced(place)
@@ -220,7 +231,7 @@ def integer_operand(node: OnnxNode, place: int, zero_point: np.ndarray) -> Trace
 
 
 def _input(node: OnnxNode, x: Traced, zero_point: np.ndarray) -> Traced:
-    """Return the model's integer input as codes: once for each zero point."""
+    """Return the model's integer input as codes; one step for each zero point, however many nodes read it."""
     offset = zero_point.reshape(-1)[:1]
     key = f"{x.key} - {offset[0]}"
     if key not in node.builder.inputs:
@@ -234,7 +245,7 @@ def _input(node: OnnxNode, x: Traced, zero_point: np.ndarray) -> Traced:
 
 
 def _parameters(node: OnnxNode) -> tuple[np.ndarray, np.ndarray, str]:
-    """Return scale, zero point, and the type of the integers."""
+    """Return scale, zero point (int32), and the name of the integers' type, of a node for (de)quantization."""
     node.take("precision")
     node.take("saturate")
     if node.take("block_size", 0):
@@ -251,7 +262,7 @@ def _parameters(node: OnnxNode) -> tuple[np.ndarray, np.ndarray, str]:
 
 
 def _axis(node: OnnxNode, scale: np.ndarray, zero_point: np.ndarray, rank: int = 0) -> int:
-    """Return the axis along which scales differ; -1 for one scale."""
+    """Return the axis along which scales or zero points differ; -1 for one of both. Raises: CaptureError."""
     axis = node.take("axis", 1)
     if scale.size == 1 and zero_point.size == 1:
         return PER_TENSOR
@@ -263,7 +274,7 @@ def _axis(node: OnnxNode, scale: np.ndarray, zero_point: np.ndarray, rank: int =
 
 
 def _only_dequantized(node: OnnxNode, tensor: str) -> bool:
-    """Return whether DequantizeLinear alone reads integers, perhaps behind what moves them."""
+    """Return whether DequantizeLinear alone reads integers, directly or behind operators that move them."""
     if tensor == node.builder.graph.output:
         return False
     for consumer in node.builder.consumers.get(tensor, []):

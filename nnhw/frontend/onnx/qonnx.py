@@ -31,7 +31,7 @@ THRESHOLDS_MAX = 255
 
 
 def quant(node: OnnxNode) -> Value:
-    """Quant, also named IntQuant: codes of any width, as the numbers that they stand for."""
+    """Quant, also named IntQuant: codes of 1 to 16 bits, as the numbers that they stand for."""
     signed, narrow = bool(node.take("signed", 1)), bool(node.take("narrow", 1))
     mode = node.take("rounding_mode", "ROUND").upper()
     scale, zero_point, bits = _parameters(node)
@@ -50,7 +50,7 @@ def quant(node: OnnxNode) -> Value:
 
 
 def bipolar_quant(node: OnnxNode) -> Value:
-    """BipolarQuant: the sign, +1 for 0."""
+    """BipolarQuant: scale times the sign, which is +1 for 0."""
     return _bipolar(node, node.known(1, "scale"))
 
 
@@ -59,14 +59,17 @@ def _bipolar(node: OnnxNode, scale: np.ndarray) -> Value:
 
 
 def limits(signed: bool, narrow: bool, bits: int) -> tuple[int, int]:
-    """Return the least and the greatest code of a width."""
+    """Return the least and the greatest code of `bits` bits; a narrow range has one code less."""
     if signed:
         return -(1 << (bits - 1)) + int(narrow), (1 << (bits - 1)) - 1
     return 0, (1 << bits) - 1 - int(narrow)
 
 
 def rounding_of(node: OnnxNode, mode: str, low: int) -> str:
-    """Return the rounding of `nnhw.quantize`; towards 0 is downwards where no code is below 0."""
+    """Return the name that `nnhw.quantize` has for a rounding mode. Raises: CaptureError if it has none.
+
+    Rounding towards 0 is rounding down where `low`, the least code, is 0 or more.
+    """
     if mode in _TO_ZERO and low >= 0:
         return "floor"
     if mode not in _ROUNDINGS:
@@ -75,13 +78,13 @@ def rounding_of(node: OnnxNode, mode: str, low: int) -> str:
 
 
 def _parameters(node: OnnxNode) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return scale, zero point and width."""
+    """Return scale, zero point and width in bits."""
     scale, zero_point = node.known(1, "scale"), node.known(2, "zero point")
     return scale, zero_point, width_of(node, 3)
 
 
 def width_of(node: OnnxNode, place: int) -> int:
-    """Return a number of bits. Raises: CaptureError."""
+    """Return the input at a place, which is a number of bits. Raises: CaptureError if it is not one whole number."""
     bits = node.known(place, "bit width").reshape(-1)
     if bits.size != 1 or bits[0] != int(bits[0]) or bits[0] < 1:
         raise node.refusal(f"has the bit widths {bits[:3].tolist()}; use one whole number")
@@ -91,7 +94,7 @@ def width_of(node: OnnxNode, place: int) -> int:
 def _quantized(
     node: OnnxNode, scale: np.ndarray, zero_point: np.ndarray, limits: tuple[int, int], bipolar: bool, rounding: str
 ) -> Value:
-    """Add the quantizer of a value, or of weights."""
+    """Add the quantizer of a computed value, or of constant weights. `limits`: least and greatest code."""
     x = node[0]
     shape = x.array.shape if isinstance(x, Known) else x.shape
     axis, (scale, zero_point) = aligned(node, (scale, zero_point), shape)
@@ -108,7 +111,17 @@ def _quantized(
 def aligned(
     node: OnnxNode, parameters: tuple[np.ndarray, np.ndarray], shape: tuple[int, ...]
 ) -> tuple[int, tuple[np.ndarray, np.ndarray]]:
-    """Return the axis along which scales or zero points differ, and both with as many numbers."""
+    """Return the axis of a tensor along which scales or zero points differ, and both as one number or one per index.
+
+    Parameters
+    ----------
+    parameters: scale and zero point, which broadcast to the tensor.
+    shape: of the tensor.
+
+    Raises
+    ------
+    CaptureError: they differ along several axes.
+    """
     whole = np.broadcast_shapes(*(array.shape for array in parameters))
     axes = [len(shape) - len(whole) + index for index, size in enumerate(whole) if size != 1]
     if not axes:
@@ -125,7 +138,7 @@ def aligned(
 def _plain(
     node: OnnxNode, x: Known, scale: np.ndarray, zero_point: np.ndarray, limits: tuple[int, int], mode: str
 ) -> Known:
-    """Return what a quantizer of many bits makes of constants, such as a bias: numbers."""
+    """Return the result of a quantizer with more than 16 bits on constants, such as a bias, as plain numbers."""
     functions: dict[str, Callable[..., np.ndarray]] = {"half_even": np.round, "ceil": np.ceil, "floor": np.floor}
     rounding = _ROUNDINGS.get(mode, "")
     if rounding not in functions:
@@ -135,13 +148,14 @@ def _plain(
 
 
 class Truncated(nn.Module):
-    """Codes of which lower bits are cut off.
+    """Codes whose lower bits are cut off.
 
     Parameters
     ----------
-    scale, zero_point: of what comes in.
-    out_zero_point: of the result, in its own steps.
-    factor: what a step of `codes` is worth.
+    scale, zero_point: of the input.
+    out_zero_point: of the result, in steps of the result.
+    codes: quantizes the input's integers in steps of 2**bits that are cut.
+    factor: the scale of the result.
     """
 
     def __init__(
@@ -152,7 +166,7 @@ class Truncated(nn.Module):
         self.codes, self.factor = codes, factor
 
     def forward(self, x: Tensor) -> Tensor:
-        """Find the integers, cut, and scale."""
+        """[N, ..] of the input's real numbers --> the same shape of the result's."""
         steps = x / self.scale
         whole = torch.round(steps + self.zero_point if self.zero_point else steps)
         cut = self.codes(whole) / self.codes.scale
@@ -160,13 +174,14 @@ class Truncated(nn.Module):
 
 
 def trunc(node: OnnxNode) -> Value:
-    """Trunc, of version 1 (by widths, the scale stays) and 2 (by the scales of input and result)."""
+    """Trunc: version 1 cuts the difference of two widths and keeps the scale, version 2 cuts by two scales."""
     x = node.floats(0)
     mode = node.take("rounding_mode", "FLOOR").upper()
     scale, zero_point = (_number(node, place, what) for place, what in ((1, "scale"), (2, "zero point")))
     if node.version < 2:
         in_bits, out_bits = width_of(node, 3), width_of(node, 4)
         cut, out_scale, out_zero_point = in_bits - out_bits, scale, zero_point
+        # Version 1 has no attribute for the sign.
         signed, narrow = not x.positive, False
     else:
         out_scale, out_bits = _number(node, 4, "scale"), width_of(node, 5)
@@ -193,13 +208,15 @@ def _number(node: OnnxNode, place: int, what: str) -> float:
 
 
 class Staircase(nn.Module):
-    """How many thresholds are at or below a number.
+    """The number of thresholds that are at or below each element, by scale and bias.
 
     Each of them adds min(max(floor(x - threshold), -1), 0), which is -1 below it and 0 from it on, exactly.
 
     Parameters
     ----------
-    thresholds: [steps, ..]; each broadcasts to the input.
+    thresholds: [steps, ..]; each of them broadcasts to the input.
+    codes: makes codes of the counts.
+    scale, bias: the result is count * scale + bias.
     """
 
     thresholds: Tensor
@@ -210,7 +227,7 @@ class Staircase(nn.Module):
         self.codes, self.scale, self.bias = codes, scale, bias
 
     def forward(self, x: Tensor) -> Tensor:
-        """Count."""
+        """[N, ..] --> the same shape."""
         below = torch.clamp(torch.floor(x - self.thresholds[0]), -1.0, 0.0)
         for number in range(1, len(self.thresholds)):
             below = below + torch.clamp(torch.floor(x - self.thresholds[number]), -1.0, 0.0)
@@ -220,7 +237,7 @@ class Staircase(nn.Module):
 
 
 def multi_threshold(node: OnnxNode) -> Value:
-    """MultiThreshold: out_scale * (how many thresholds are at or below x) + out_bias."""
+    """MultiThreshold: out_scale * (number of thresholds that are at or below x) + out_bias."""
     x, thresholds = node.floats(0), node.known(1, "thresholds")
     scale, bias = node.take("out_scale", 1.0), node.take("out_bias", 0.0)
     layout = node.take("data_layout", "")
@@ -244,7 +261,7 @@ def multi_threshold(node: OnnxNode) -> Value:
 
 
 def channels_last(build: Build) -> Build:
-    """Return the builder of an operator that has the channels as last axis."""
+    """Return the builder of an operator with channels as last axis, from that with channels first."""
 
     def built(node: OnnxNode) -> Value:
         x = node.traced(0)
@@ -264,19 +281,19 @@ def _orders(rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 class Permuted(nn.Module):
-    """Axes in another order."""
+    """A tensor with its axes in another order."""
 
     def __init__(self, axes: tuple[int, ...]) -> None:
         super().__init__()
         self.axes = axes
 
     def forward(self, x: Tensor) -> Tensor:
-        """Permute."""
+        """Return the tensor with its axes in this order."""
         return x.permute(self.axes)
 
 
 def _last_convolution(node: OnnxNode) -> Value:
-    """Conv whose weights have the channels last, too."""
+    """Conv of a value with channels first, by weights [outputs, *kernel, inputs / groups]."""
     x, weight = node.floats(0), node[1]
     rank = len(x.shape)
     back, _ = _orders(rank)

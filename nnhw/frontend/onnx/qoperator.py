@@ -37,7 +37,9 @@ def _zero_point(node: OnnxNode, place: int) -> np.ndarray:
 
 
 def _result(node: OnnxNode, scale: int, zero_point: int, like: int) -> TensorCoding:
-    """Return how the result is coded, by the places of its scale, its zero point, and an input of the same type."""
+    """Return the coding of the result. `scale`, `zero_point`, `like`: the places of its scale, its zero point, and of
+    an input of its type, which counts where there is no zero point.
+    """
     given = node[zero_point] if node.given(zero_point) else None
     if isinstance(given, Known):
         low, high = limits_of(node, given.type)
@@ -58,29 +60,33 @@ def _requantized(
     first: bool = False,
     part: tuple[int, int, int] | None = None,
 ) -> Traced:
-    """Add sums that become codes.
+    """Add a step that computes sums, multiplies them by factors, and quantizes them.
 
     Parameters
     ----------
-    first: the zero point is added in front of rounding.
-    part: of the file's tensor that has these codes: axis, start and end.
+    layer, factors, divisor: see `Requantized`.
+    operands: of the layer.
+    coding: of the result.
+    first: the zero point is added before rounding.
+    part: axis, start and end of the part of the file's tensor that has these codes; None for all of it.
     """
     first = first and bool(coding.zero_point.any())
     convention: Convention = (coding.low, coding.high, PER_TENSOR, False, "half_even", False, first)
     codes = QuantizeNode(np.ones(1), coding.zero_point, convention)
+    # The parts of one node's result need layers with names of their own.
     result = part[1] + 1 if part else 0
     made = node.emit(Requantized(layer, factors, divisor, codes), *operands, result=result, coding=coding)
     return tapped(node, made, coding, node.proto.output[0], part)
 
 
 def _multiplier(one: np.ndarray, other: np.ndarray, result: np.ndarray, alpha: float = 1.0) -> np.ndarray:
-    """Return the number that sums are multiplied with, as ONNX Runtime rounds it."""
+    """Return the float32 number that sums are multiplied by, rounded in the steps of ONNX Runtime."""
     product = one * other if alpha == 1.0 else np.float32(alpha) * one * other
     return (product / result).astype(np.float32)
 
 
 def _bias(node: OnnxNode, place: int) -> Known | None:
-    """Return an integer bias as floats. Raises: CaptureError where float32 does not hold it."""
+    """Return an integer bias as float32; None if there is none. Raises: CaptureError where float32 is not exact."""
     array = node.optional(place, "bias")
     if array is None:
         return None
@@ -95,7 +101,7 @@ def _per_channel(scale: np.ndarray, rank: int) -> np.ndarray:
 
 
 def qlinear_conv(node: OnnxNode) -> Value:
-    """QLinearConv."""
+    """QLinearConv: a convolution of codes to codes."""
     x = integer_operand(node, 0, _zero_point(node, 2))
     weight = integer_weight(node, 3, _zero_point(node, 5), 0)
     layer, more = conv_layer(node, weight, _bias(node, 8), x.shape)
@@ -105,7 +111,7 @@ def qlinear_conv(node: OnnxNode) -> Value:
 
 
 def conv_integer(node: OnnxNode) -> Value:
-    """ConvInteger: sums, which are the result."""
+    """ConvInteger: a convolution of codes to integer sums."""
     x = integer_operand(node, 0, _zero_point(node, 2))
     weight = integer_weight(node, 1, _zero_point(node, 3), 0)
     layer, more = conv_layer(node, weight, None, x.shape)
@@ -113,7 +119,7 @@ def conv_integer(node: OnnxNode) -> Value:
 
 
 def qlinear_matmul(node: OnnxNode) -> Value:
-    """QLinearMatMul, with constant weights."""
+    """QLinearMatMul, with constant weights [inputs, outputs]: a product of codes to codes."""
     x = integer_operand(node, 0, _zero_point(node, 2))
     weight = integer_weight(node, 3, _zero_point(node, 5), -1)
     multiplier = _multiplier(_scale(node, 1), _scale(node, 4), _scale(node, 6))
@@ -122,14 +128,14 @@ def qlinear_matmul(node: OnnxNode) -> Value:
 
 
 def matmul_integer(node: OnnxNode) -> Value:
-    """MatMulInteger: sums, which are the result."""
+    """MatMulInteger: a product of codes to integer sums."""
     x = integer_operand(node, 0, _zero_point(node, 2))
     weight = integer_weight(node, 1, _zero_point(node, 3), -1)
     return node.emit(MatMulNode(), x, weight, coding=TensorCoding(None, np.zeros(1, np.int32), *_SUMS))
 
 
 def qgemm(node: OnnxNode) -> Value:
-    """QGemm of com.microsoft; without a scale of the result it gives floats."""
+    """QGemm of com.microsoft: a linear layer of codes to codes, or to floats where the result has no scale."""
     alpha = node.take("alpha", 1.0)
     if node.take("transA", 0):
         raise node.refusal("transposes its first operand, and so the batch; export it with transA=0")
@@ -164,7 +170,7 @@ class Scaled(nn.Module):
         self.register_buffer("factor", torch.from_numpy(np.array(factor, np.float32)))
 
     def forward(self, *operands: Tensor) -> Tensor:
-        """Compute and multiply."""
+        """Return layer(*operands) * factor."""
         result: Tensor = self.layer(*operands) * self.factor
         return result
 
@@ -177,12 +183,12 @@ class QLinearAddNode(nn.Module):
         self.one, self.other = one, other
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Add."""
+        """Two tensors of one shape --> the same shape."""
         return x * self.one + y * self.other
 
 
 def qlinear_add(node: OnnxNode) -> Value:
-    """QLinearAdd of com.microsoft: both are multiplied by ratios of scales, and the zero point is added first."""
+    """QLinearAdd of com.microsoft: each operand times its scale by that of the result; rounded with the zero point."""
     coding = _result(node, 6, 7, 0)
     ratios = [(_scale(node, place) / _scale(node, 6)).astype(np.float32) for place in (1, 4)]
     operands = [_addend(node, place) for place in (0, 3)]
@@ -198,13 +204,14 @@ def _addend(node: OnnxNode, place: int) -> Traced:
 
 
 def qlinear_mul(node: OnnxNode) -> Value:
-    """QLinearMul of com.microsoft, with a constant as one operand."""
+    """QLinearMul of com.microsoft, of which one operand must be constant."""
     known = [place for place in (0, 3) if isinstance(node[place], Known)]
     if len(known) != 1:
         raise node.refusal("multiplies two values that both depend on the input; the engines multiply by constants")
     place = known[0]
     x = integer_operand(node, 3 - place, _zero_point(node, 5 - place))
     constant = node.known(place, "operand").astype(np.float32) - _zero_point(node, place + 2).astype(np.float32)
+    # Without axes of one element in front, such as that of the batch.
     while constant.ndim and constant.shape[0] == 1:
         constant = constant[0]
     ratio = _multiplier(_scale(node, 1), _scale(node, 4), _scale(node, 6)).reshape(())
@@ -212,7 +219,7 @@ def qlinear_mul(node: OnnxNode) -> Value:
 
 
 def qlinear_average_pool(node: OnnxNode) -> Value:
-    """QLinearAveragePool of com.microsoft."""
+    """QLinearAveragePool of com.microsoft, with channels first."""
     _no_channels_last(node)
     x = integer_operand(node, 0, _zero_point(node, 2))
     layer = average_layer(node, x.shape, list(node.take("kernel_shape")))
@@ -228,7 +235,7 @@ class SummedUp(nn.Module):
 
 
 def qlinear_global_average_pool(node: OnnxNode) -> Value:
-    """QLinearGlobalAveragePool of com.microsoft: the sum times one number."""
+    """QLinearGlobalAveragePool of com.microsoft: the sum of each channel times one number, scale and count in one."""
     _no_channels_last(node)
     x = integer_operand(node, 0, _zero_point(node, 2))
     count = np.float32(np.prod(x.shape[2:]))
@@ -246,7 +253,7 @@ def _one(node: OnnxNode, place: int) -> float:
 
 
 def activation(layer: Callable[[OnnxNode], nn.Module]) -> Build:
-    """Return the builder of a function of numbers between two codings."""
+    """Return the builder of an activation of codes to codes. `layer`: makes the float function of a node."""
 
     def build(node: OnnxNode) -> Value:
         x = integer_operand(node, 0, _zero_point(node, 2))
@@ -257,7 +264,7 @@ def activation(layer: Callable[[OnnxNode], nn.Module]) -> Build:
 
 
 def qlinear_concat(node: OnnxNode) -> Value:
-    """QLinearConcat of com.microsoft: parts of other scales are rounded to that of the result."""
+    """QLinearConcat of com.microsoft: parts with another scale than the result's are quantized again."""
     coding, axis, start, parts = _result(node, 0, 1, 2), node.take("axis"), 0, []
     for place in range(2, len(node.inputs), 3):
         part = integer_operand(node, place, _zero_point(node, place + 2))

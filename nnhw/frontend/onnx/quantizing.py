@@ -14,11 +14,11 @@ Convention = tuple[int, int, int, bool, str, bool, bool]
 
 
 class QuantizeNode(nn.Module):
-    """The operator with its arguments.
+    """A call of `nnhw.quantize` with constant arguments.
 
     Parameters
     ----------
-    scale, zero_point: one, or one for each index of the axis.
+    scale, zero_point: float32; one, or one for each index of the convention's axis.
     """
 
     scale: Tensor
@@ -31,13 +31,13 @@ class QuantizeNode(nn.Module):
         self.convention = convention
 
     def forward(self, x: Tensor) -> Tensor:
-        """Quantize a tensor."""
+        """Return the numbers that the codes of x stand for; the shape stays."""
         result: Tensor = quantize(x, self.scale, self.zero_point, *self.convention)
         return result
 
 
 class QuantizedWeight(nn.Module):
-    """Numbers of the file behind a quantizer."""
+    """A constant of the file, quantized."""
 
     def __init__(self, weight: np.ndarray, codes: QuantizeNode) -> None:
         super().__init__()
@@ -45,19 +45,20 @@ class QuantizedWeight(nn.Module):
         self.codes = codes
 
     def forward(self) -> Tensor:
-        """Return the quantized numbers."""
+        """Return the numbers that the codes of the constant stand for."""
         result: Tensor = self.codes(self.weight)
         return result
 
 
 class Requantized(nn.Module):
-    """Numbers times factors, then codes of the scale 1: how integer operators make codes of sums.
+    """The way integer operators make codes of sums: sums * factors / divisor, quantized with scale 1.
 
     Parameters
     ----------
-    layer: computes the sums; None for one operand as it is.
-    factors: they broadcast to the sums, and are multiplied one after the other, in float32.
-    divisor: in which steps of it the codes count.
+    layer: computes the sums from the operands; None for one operand as it is.
+    factors: they broadcast to the sums, which they multiply one after the other, each product in float32.
+    divisor: of the products.
+    codes: the quantizer, of scale 1.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Requantized(nn.Module):
         self.count = len(factors)
 
     def forward(self, *operands: Tensor) -> Tensor:
-        """Compute, scale and quantize."""
+        """Operands of the layer --> codes minus zero point, of the shape of the sums."""
         x = operands[0] if self.layer is None else self.layer(*operands)
         for number in range(self.count):
             x = x * getattr(self, f"factor{number}")

@@ -15,17 +15,17 @@ from nnhw.errors import InputError
 
 from .external import load_external
 
-OLDEST_OPSET = 7  # with which operators broadcast as they do today
+OLDEST_OPSET = 7  # from it on, arithmetic broadcasts as it does today
 NODES_MAX = 20_000
 ELEMENTS_MAX = 1 << 28  # of all constants together
-BYTES_MAX = (1 << 31) - 1  # what protobuf itself takes
+BYTES_MAX = (1 << 31) - 1  # protobuf parses no more
 QONNX = ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general", "qonnx.custom_op.channels_last")
 MICROSOFT = "com.microsoft"
 _VERSIONS = {**dict.fromkeys(QONNX, 2), MICROSOFT: 1}
-"""Domains --> the newest version that is known. Files of QONNX use theirs without an import."""
+"""Domains --> their newest version that is supported. Files of QONNX use its domains without importing them."""
 _INPUTS: dict[int, str] = {TensorProto.FLOAT: "float32", TensorProto.UINT8: "uint8", TensorProto.INT8: "int8"}
-"""Types that the input may have."""
-_FEW_BITS = ("INT4", "UINT4", "INT2", "UINT2")  # types that NumPy has not
+"""Types that the input may have --> NumPy's names."""
+_FEW_BITS = ("INT4", "UINT4", "INT2", "UINT2")  # NumPy has no such types
 _EXPORT_AGAIN = "export the model again"
 
 
@@ -35,12 +35,12 @@ class OnnxGraph:
 
     Parameters
     ----------
-    model: with all of its weights inside.
-    constants: numbers by the names of tensors.
-    kinds: the names of their types where NumPy has no such ones.
+    model: the file, with external weights taken into it.
+    constants: their numbers, by the names of tensors.
+    kinds: names of constants' types that NumPy does not have, such as INT4, by the names of tensors.
     nodes: those that the output depends on, in an order in which they can run.
     input, output: the names of the tensors.
-    opsets: versions by domain.
+    opsets: opset versions, by domain.
     """
 
     model: ModelProto
@@ -98,6 +98,7 @@ def _parsed(path: Path) -> ModelProto:
         model.ParseFromString(path.read_bytes())
     except (DecodeError, ValueError) as error:
         raise InputError(f"{path} is no ONNX file, or a part of one: {error}; {_EXPORT_AGAIN}") from error
+    # protobuf also takes bytes of other files, if they happen to fit.
     if not model.graph.node or not model.ir_version:
         raise InputError(f"{path} is no ONNX file, or has no nodes; {_EXPORT_AGAIN}")
     return model
@@ -125,7 +126,7 @@ def _check_parts(model: ModelProto, path: Path) -> None:
 
 
 def _texts(model: ModelProto) -> Iterator[object]:
-    """Yield all names. Protobuf gives bytes for what is no UTF-8."""
+    """Yield all names of a file: str, but bytes where they are no UTF-8, as protobuf gives them."""
     graph = model.graph
     yield from (item.domain for item in model.opset_import)
     yield from (item.name for item in (*graph.initializer, *graph.input, *graph.output))
@@ -136,7 +137,7 @@ def _texts(model: ModelProto) -> Iterator[object]:
 
 
 def _opsets(model: ModelProto, path: Path) -> dict[str, int]:
-    """Return the version of each domain. Raises: InputError for what is not known."""
+    """Return the opset version of each domain. Raises: InputError for a domain or version that is not supported."""
     opsets = {_domain(item.domain): item.version for item in model.opset_import}
     newest = defs.onnx_opset_version()
     if not OLDEST_OPSET <= opsets.get("", 0) <= newest:
@@ -162,7 +163,7 @@ def _domain(name: str) -> str:
 
 
 def _tensors(graph: GraphProto, path: Path) -> Iterator[TensorProto]:
-    """Yield the tensors of a graph. Raises: InputError for graphs inside of it."""
+    """Yield the constants of a graph. Raises: InputError for graphs inside of it."""
     yield from graph.initializer
     for node in graph.node:
         for attribute in node.attribute:
@@ -178,11 +179,12 @@ def _tensors(graph: GraphProto, path: Path) -> Iterator[TensorProto]:
 
 
 def label_of(node: NodeProto) -> str:
-    """Return what the file calls a node: its name, or else that of its first result."""
+    """Return the name of a node, or else that of its first result."""
     return node.name or next((name for name in node.output if name), "")
 
 
 def _constants(graph: GraphProto, path: Path) -> dict[str, np.ndarray]:
+    # Before any array is made, as a damaged file may claim any size.
     total = 0
     for tensor in _tensors(graph, path):
         count = math.prod(tensor.dims)
@@ -201,7 +203,16 @@ def _constants(graph: GraphProto, path: Path) -> dict[str, np.ndarray]:
 
 
 def array_of(tensor: TensorProto, place: str) -> np.ndarray:
-    """Return a tensor's numbers; integers of 4 bits as int8. Raises: InputError."""
+    """Return a tensor's numbers; float16 as float32, integers of 2 and 4 bits as int8.
+
+    Parameters
+    ----------
+    place: whose tensor it is, for the message.
+
+    Raises
+    ------
+    InputError: its bytes do not fit its shape and type, or it holds no numbers.
+    """
     try:
         array = numpy_helper.to_array(tensor)
     except Exception as error:
@@ -239,7 +250,7 @@ def _check_order(graph: GraphProto, path: Path) -> None:
 
 
 def needed_nodes(nodes: Sequence[NodeProto], *outputs: str) -> tuple[NodeProto, ...]:
-    """Return the nodes that outputs depend on."""
+    """Return the nodes that the tensors `outputs` depend on, in the order of `nodes`."""
     wanted, needed = set(outputs), []
     for node in reversed(nodes):
         if wanted & set(node.output) - {""}:

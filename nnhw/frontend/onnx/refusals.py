@@ -1,4 +1,4 @@
-"""Operators of ONNX that have no counterpart, each with its reason and a remedy."""
+"""Operators of ONNX that cannot be built, each with the reason and a remedy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OTHERWISE = "is not supported; docs/onnx.md lists the operators that are"
 
 
 def reason_of(op: str) -> str:
-    """Return why an operator has no counterpart, and what to do."""
+    """Return why an operator is not supported, and what to do instead."""
     if op.startswith(("Random", "Multinomial", "Bernoulli")):
         return REASONS["RandomNormal"]
     return REASONS.get(op, OTHERWISE)

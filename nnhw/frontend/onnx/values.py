@@ -1,4 +1,4 @@
-"""What a value of a file is while a module is made of it."""
+"""Values of a file's tensors while its module is built: constants, and what steps compute."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 BATCH = -(1 << 40)
-"""Stands for the size of the batch among the sizes that a file computes with; no file has an axis of this size."""
+"""Stands for the open size of the batch in shapes that a file computes with; no axis has this size."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,7 +18,8 @@ class Known:
     Parameters
     ----------
     name: of the file's tensor.
-    kind: the file's name of its type where NumPy has no such one, such as INT4.
+    array: the numbers.
+    kind: the name of their type in the file where NumPy does not have it, such as INT4; else empty.
     """
 
     name: str
@@ -27,12 +28,12 @@ class Known:
 
     @property
     def type(self) -> str:
-        """The file's name of its type, such as INT8."""
+        """The name of their type in the file, such as INT8."""
         return self.kind or self.array.dtype.name.upper()
 
     @property
     def depends_on_batch(self) -> bool:
-        """Whether the size of the batch is among the numbers."""
+        """Whether `BATCH` is among the numbers."""
         return self.array.dtype.kind == "i" and bool((self.array == BATCH).any())
 
 
@@ -42,9 +43,11 @@ class TensorCoding:
 
     Parameters
     ----------
-    scale: float32, one number or one for each index of `axis`; None for integers that stand for themselves.
-    low, high: of the file's integers.
-    real: the module computes with the numbers that the integers stand for, and not with integer - zero_point.
+    scale: float32, one or one for each index of `axis`; None for integers that stand for themselves.
+    zero_point: as many as scales, or one.
+    low, high: least and greatest integer in the file.
+    axis: along which scales or zero points differ; -1 for none.
+    real: the module computes with (integer - zero_point) * scale; otherwise with integer - zero_point.
     """
 
     scale: np.ndarray | None
@@ -56,11 +59,11 @@ class TensorCoding:
 
     @property
     def unit(self) -> np.ndarray:
-        """What one step of the integers is in the module's numbers."""
+        """The difference of the module's numbers for neighbouring integers: the scale, or 1."""
         return self.scale if self.real and self.scale is not None else np.ones(1, np.float32)
 
     def same(self, scale: np.ndarray, zero_point: np.ndarray) -> bool:
-        """Return whether integers stand for the same numbers by another scale and zero point."""
+        """Return whether another scale and zero point are the same as these."""
         return (
             self.scale is not None
             and np.array_equal(self.scale.reshape(-1), scale.reshape(-1))
@@ -74,11 +77,11 @@ class Traced:
 
     Parameters
     ----------
-    key: in the module's table of values.
-    like: a tensor without numbers, of its shape for a batch of `EXAMPLES` images.
-    constant: it is made of the file's numbers alone, such as quantized weights.
-    coding: of values that are integers in the file; None for floats.
-    positive: it is known to be nowhere below 0.
+    key: its name in the module's table of values.
+    like: a fake tensor of its dtype, and of its shape for a batch of `EXAMPLES` images.
+    constant: it is computed from the file's constants alone, such as quantized weights; it has no batch.
+    coding: of a value that is of integers in the file; None for floats.
+    positive: no element of it is ever below 0.
     """
 
     key: str
@@ -89,11 +92,11 @@ class Traced:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape; the batch comes first unless it is constant."""
+        """Its shape; the first axis is the batch, of `EXAMPLES` images, unless it is constant."""
         return tuple(self.like.shape)
 
 
 Value = Known | Traced
 
 EXAMPLES = 1009
-"""The batch with which shapes are found: a size that no other axis is likely to have."""
+"""Images of the batch by which shapes are found: a size that no other axis is likely to have."""

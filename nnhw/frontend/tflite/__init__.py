@@ -23,6 +23,7 @@ def load(path: Path, rounding: str = DOUBLE) -> tuple[nn.Module, Tensor]:
 
     Parameters
     ----------
+    path: of the file.
     rounding: 'double' as TFLite's reference kernels requantize, 'single' as its builds with single rounding do.
 
     Raises

@@ -1,4 +1,4 @@
-"""Operators on each element: sums, products with constants, activations, softmax."""
+"""Layers and builders of TFLite's elementwise operators: sums, products with constants, activations, softmax."""
 
 from __future__ import annotations
 
@@ -20,50 +20,60 @@ from .operators import fixed_softmax, lookup
 from .scaling import WIDE, RescaleCall, Site, Whole, bounded
 
 _LEFT = 20
-"""Fraction bits of what is added."""
+"""Fraction bits of the fixed-point numbers that ADD and SUB add."""
 
 
 class Sum(nn.Module):
-    """ADD and SUB of two values: both rescaled to one fixed point, then added, then rescaled."""
+    """ADD and SUB of two values: both are rescaled to one fixed point, added, and rescaled to the result's codes."""
 
     def __init__(self, first: RescaleCall, second: RescaleCall, result: RescaleCall, difference: bool) -> None:
         super().__init__()
         self.first, self.second, self.result, self.difference = first, second, result, difference
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        """Distances of two values of one shape --> distances of their sum."""
+        """Distances (code - zero point) of two values of one shape --> those of their sum or difference."""
         left, right = self.first(to_image(a)), self.second(to_image(b))
         return from_image(self.result(left - right if self.difference else left + right))
 
 
 class SumWithConstant(nn.Module):
-    """ADD and SUB of a value and a constant, which the last rescaling adds."""
+    """ADD and SUB of a value and a constant, which is the bias of the last rescaling."""
 
     def __init__(self, first: RescaleCall, result: RescaleCall) -> None:
         super().__init__()
         self.first, self.result = first, result
 
     def forward(self, x: Tensor) -> Tensor:
-        """Distances in, distances out."""
+        """Distances of the value --> distances of the sum, of the same shape."""
         return from_image(self.result(self.first(to_image(x))))
 
 
 class Multiplication(nn.Module):
-    """MUL with constants, one or one for each channel: a depthwise 1x1 convolution."""
+    """MUL with constants, one or one for each channel: a depthwise 1x1 convolution.
+
+    Parameters
+    ----------
+    factors: int64 [channels].
+    """
 
     def __init__(self, factors: np.ndarray, rescaled: RescaleCall) -> None:
         super().__init__()
         self.factors, self.rescaled = Whole(factors.reshape(-1, 1, 1, 1)), rescaled
 
     def forward(self, x: Tensor) -> Tensor:
-        """Distances in, distances out."""
+        """Distances of the value --> distances of the product, of the same shape."""
         image = to_image(x) if x.dim() == 4 else x.reshape(*x.shape, *[1] * (4 - x.dim()))
         made = self.rescaled(functional.conv2d(image, self.factors(), groups=image.shape[1]))
         return from_image(made) if x.dim() == 4 else made.reshape(x.shape)
 
 
 class CodeFunction(nn.Module):
-    """A function of one code."""
+    """A function of one code, as a table.
+
+    Parameters
+    ----------
+    values: the function's value for each distance of a code from its zero point, from `low` on.
+    """
 
     values: Tensor
 
@@ -73,20 +83,25 @@ class CodeFunction(nn.Module):
         self.low = low
 
     def forward(self, x: Tensor) -> Tensor:
-        """Distances in, distances out."""
+        """Any shape of distances --> the same shape of values."""
         result: Tensor = lookup(x, self.values, self.low)
         return result
 
 
 class Probabilities(nn.Module):
-    """SOFTMAX along the last axis, in steps of 1 / 256."""
+    """SOFTMAX along the last axis, in steps of 1 / 256.
+
+    Parameters
+    ----------
+    multiplier, left, least: see `softmax_factor`.
+    """
 
     def __init__(self, multiplier: int, left: int, least: int) -> None:
         super().__init__()
         self.multiplier, self.left, self.least = multiplier, left, least
 
     def forward(self, x: Tensor) -> Tensor:
-        """Distances in, distances from the zero point -128 out."""
+        """[N, .., channels] of distances --> distances of the result from its zero point, -128."""
         result: Tensor = fixed_softmax(x, self.multiplier, self.left, self.least)
         return result
 
@@ -96,6 +111,7 @@ def added(site: Site) -> nn.Module:
     a, b, made = site.given(0), site.given(1), site.made
     site.check_codes(a, b, made)
     difference = site.operator.kind == "SUB"
+    # TFLite's unit of both operands, by which their factors are at most 1/2.
     twice = 2 * max(a.scale, b.scale)
     first, second = (RescaleCall([x.scale / twice], 0, -WIDE, WIDE, site.rounding, _LEFT) for x in (a, b))
     factor = twice / ((1 << _LEFT) * made.scale)
@@ -124,7 +140,7 @@ def _scaled(constant: FileTensor, rescaled: RescaleCall) -> np.ndarray:
 
 
 def _per_channel(site: Site, value: FileTensor, constant: FileTensor, numbers: np.ndarray) -> np.ndarray:
-    """Return constants as one number, or one for each channel. Raises: CaptureError for others."""
+    """Return constants as one number, or one for each channel of a value. Raises: CaptureError if they are neither."""
     if numbers.size == 1:
         return numbers.reshape(1)
     axis = len(value.shape) - 1
@@ -175,7 +191,7 @@ def limited(site: Site) -> nn.Module:
 
 
 def logistic(site: Site) -> nn.Module:
-    """Build a LOGISTIC or TANH of int8 by the arithmetic of the reference kernels."""
+    """Build a LOGISTIC or TANH of int8: a table of what the reference kernels compute."""
     x, made = site.given(0), site.made
     site.check_codes(x, made)
     is_tanh = site.operator.kind == "TANH"
@@ -214,7 +230,7 @@ def leaky(site: Site) -> nn.Module:
 
 
 def hard_swish(site: Site) -> nn.Module:
-    """Build a HARD_SWISH by the arithmetic of 16 bits of the reference kernel."""
+    """Build a HARD_SWISH: a table of what the reference kernel computes with 16 bits."""
     x, made = site.given(0), site.made
     site.check_codes(x, made)
     fine = x.scale / 128  # TFLite computes with 7 more bits
@@ -227,6 +243,7 @@ def hard_swish(site: Site) -> nn.Module:
         raise site.refusal("has a result of much finer steps than its input; convert the model again")
 
     def value(distance: int) -> int:
+        # The steps of the kernel, each of which rounds or saturates to 16 bits.
         whole = distance << 7
         share = whole
         if part_exponent > 0:
@@ -245,7 +262,7 @@ def hard_swish(site: Site) -> nn.Module:
 
 
 def _short(factor: tuple[int, int]) -> tuple[int, int]:
-    """Return a multiplier with 15 bits instead of 31."""
+    """Return a quantized multiplier (multiplier, exponent) with 15 bits instead of 31."""
     return min((factor[0] + (1 << 15)) >> 16, 32767), factor[1]
 
 
@@ -270,7 +287,9 @@ def softmax(site: Site) -> nn.Module:
 
 
 def softmax_factor(scale: float, beta: float, rounding: str) -> tuple[int, int, int] | None:
-    """Return multiplier, left shift and least distance of a softmax; None for what TFLite does not take."""
+    """Return the multiplier of a softmax, its shift left in bits, and the least distance from the greatest code that
+    counts; None for scales that TFLite does not take.
+    """
     most = float((1 << (30 if rounding == "single" else 31)) - 1)
     factor = min(beta * scale * (1 << 26), most)
     if not factor > 1:

@@ -1,4 +1,4 @@
-"""What TFLite itself computes of a file: the result, and the codes of each requantization."""
+"""Evaluation of a file by TFLite's arithmetic: the result, and the codes of each requantization."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _REAL = (-1, False, "half_away", False, False)
 
 
 class TfliteEvaluator(Evaluator):
-    """A file as the reference kernels of TFLite evaluate it, in integers."""
+    """Evaluates the file of a model by the integer arithmetic of TFLite's reference kernels (`kernels`)."""
 
     model: TfliteModel
 
     def __call__(self, images: np.ndarray, *, numbers: bool = False) -> Evaluation:
-        """Evaluate images [N, *shape] of real numbers."""
+        """Return the result for images [N, *shape] of real numbers, and the codes of all quantizers."""
         file, calls = self.model.file, list[QuantizerCall]()
 
         def note(kind: str, codes: np.ndarray, arguments: tuple[Any, ...]) -> None:
@@ -59,7 +59,10 @@ class TfliteEvaluator(Evaluator):
 
 
 def _codes(images: np.ndarray, tensor: FileTensor, calls: list[QuantizerCall]) -> np.ndarray:
-    """Return distances of real numbers: a quotient in the precision of the images, rounded half away from zero."""
+    """Return the codes of real numbers as distances from the zero point, and append the call to `calls`.
+
+    The quotient has the precision of the images, and is rounded half away from zero.
+    """
     steps = (images / images.dtype.type(tensor.scale)).astype(images.dtype)
     whole = np.trunc(steps)
     rounded = whole + np.sign(steps) * (np.abs(steps - whole) >= 0.5)

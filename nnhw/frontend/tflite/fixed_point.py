@@ -1,4 +1,4 @@
-"""The fixed-point functions of TFLite's kernels, one Python integer at a time: functions of one code become tables."""
+"""Fixed-point functions of TFLite's kernels on single Python integers, from which tables of codes are made."""
 
 from __future__ import annotations
 
@@ -12,18 +12,23 @@ _BARREL = ((-2, 1672461947), (-1, 1302514674), (0, 790015084), (1, 290630308), (
 
 
 def high_product(a: int, b: int) -> int:
-    """Return a * b / 2**31, to the nearest, ties up; the one product that does not fit is cut."""
+    """Return a * b / 2**31 of 32-bit integers, to the nearest, ties up; (-2**31)**2, which does not fit, is cut."""
     return min((a * b + (1 << 30)) >> 31, _ONE)
 
 
 def halved(x: int, times: int) -> int:
-    """Return x / 2**times, to the nearest, ties away from zero."""
+    """Return x / 2**times to the nearest integer, ties away from zero."""
     half = (1 << times) >> 1
     return (x + half) >> times if x >= 0 else -((-x + half) >> times)
 
 
 def multiplied(x: int, factor: tuple[int, int], rounding: str) -> int:
-    """Return x by a quantized multiplier (multiplier, exponent)."""
+    """Return x * multiplier * 2**(exponent - 31) for factor (multiplier, exponent).
+
+    Parameters
+    ----------
+    rounding: 'single' rounds once; 'double' rounds the product, then its shift right, as gemmlowp does.
+    """
     multiplier, exponent = factor
     if rounding == "single":
         total = 31 - exponent
@@ -37,10 +42,11 @@ def saturated(x: int) -> int:
 
 
 def exp_of_negative(x: int, integer_bits: int) -> int:
-    """Return exp(x) for x <= 0 with so many integer bits, as a fraction of 31 bits."""
+    """Return exp(x) with 31 fraction bits, for x <= 0 in 32 bits of which `integer_bits` are in front of the point."""
     if x == 0:
         return _ONE
     quarter = 1 << (31 - integer_bits - 2)
+    # exp(x) = exp(part) * exp(x - part): part in -1/4..0 by a series, the rest by a product of constants.
     part = (x & (quarter - 1)) - quarter
     y = saturated(part << integer_bits) + (1 << 28)
     square = high_product(y, y)
@@ -56,7 +62,7 @@ def exp_of_negative(x: int, integer_bits: int) -> int:
 
 
 def _newton(x: int) -> int:
-    """Return 2 / (1 + x) for 0 <= x <= 1, with 29 fraction bits."""
+    """Return 2 / (1 + x) with 29 fraction bits, for x in 0..1 with 31 fraction bits, by three steps of Newton."""
     half = (x + _ONE + 1) // 2
     guess = 1515870810 + high_product(half, -1010580540)
     for _ in range(3):
@@ -65,12 +71,12 @@ def _newton(x: int) -> int:
 
 
 def inverse_of_one_plus(x: int) -> int:
-    """Return 1 / (1 + x) for fractions 0..1."""
+    """Return 1 / (1 + x) for x in 0..1; both with 31 fraction bits."""
     return saturated(_newton(x) << 1)
 
 
 def logistic(x: int) -> int:
-    """Return the logistic function of a number with 4 integer bits."""
+    """Return the logistic function, with 31 fraction bits, of a 32-bit number with 4 integer bits."""
     if x == 0:
         return 1 << 30
     positive = inverse_of_one_plus(exp_of_negative(-abs(x), 4))
@@ -78,7 +84,7 @@ def logistic(x: int) -> int:
 
 
 def tanh(x: int) -> int:
-    """Return the hyperbolic tangent of a number with 4 integer bits."""
+    """Return the hyperbolic tangent, with 31 fraction bits, of a 32-bit number with 4 integer bits."""
     if x == 0:
         return 0
     power = exp_of_negative(-abs(x), 5)  # of the double: the same bits, one fraction bit less
@@ -87,10 +93,10 @@ def tanh(x: int) -> int:
 
 
 def radius(integer_bits: int, left: int) -> int:
-    """Return the greatest distance that a left shift keeps in 32 bits."""
+    """Return the greatest integer that `left` bits of shift keep within numbers of `integer_bits` integer bits."""
     return math.floor(((1 << integer_bits) - 1) * (1 << (31 - integer_bits)) / (1 << left))
 
 
 def table(tensor: FileTensor, function: Callable[[int], int]) -> list[int]:
-    """Return the values of a function for all distances of a tensor's codes, from the least on."""
+    """Return a function's value for each distance of a tensor's codes from the zero point, from the least on."""
     return [function(distance) for distance in range(tensor.distances.low, tensor.distances.high + 1)]

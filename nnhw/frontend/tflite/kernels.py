@@ -1,7 +1,7 @@
 """TFLite's reference kernels for int8 in NumPy, written from what they are specified to compute.
 
-They share nothing with the module that is traced, nor with the IR: distances of codes from their zero point, int64,
-with channels last, as the file has them.
+They share no code with the module that is traced, nor with the IR, so that each checks the other. Values are int64:
+distances of codes from their zero point, [N, height, width, channels], as the file has them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ Factor = tuple[int, int]
 
 @dataclass(frozen=True)
 class Kernel:
-    """One operator as it is evaluated.
+    """One operator of a file, and how it is evaluated.
 
     Parameters
     ----------
-    note: takes the codes of a requantization, with the arguments of its call that are no tensors.
+    rounding: 'double' or 'single': how products are rounded.
+    note: is called with 'rescale', 'quantize' or 'weights', the codes made, and the call's arguments but tensors.
     """
 
     model: ModelFile
@@ -36,33 +37,40 @@ class Kernel:
 
     @property
     def made(self) -> FileTensor:
-        """Its result."""
+        """The tensor that it makes."""
         return self.model.made(self.operator)
 
     def tensor(self, place: int) -> FileTensor:
-        """What it reads at a place."""
+        """Return the tensor of its input at a place."""
         index = self.operator.inputs[place]
         assert index is not None
         return self.model.tensors[index]
 
     def constant(self, place: int) -> Array:
-        """The numbers of a constant that it reads."""
+        """Return the numbers of its constant input at a place, as int64."""
         data = self.tensor(place).data
         assert data is not None
         return data.astype(np.int64)
 
     def option(self, name: str, default: Any) -> Any:
-        """Return an option."""
+        """Return an option by the format's name."""
         return self.operator.options.get(name, default)
 
     def weights(self, taps: Array) -> None:
-        """Note weights, in PyTorch's order."""
+        """Note weights [outputs, inputs / groups, ..], in PyTorch's order, as codes of a quantizer with scale 1."""
         self.note("weights", taps, (min(int(taps.min()), -1), max(int(taps.max()), 1)))
 
     def requantized(
         self, sums: Array, factors: Sequence[Factor], shift: int = 0, bounds: tuple[int, int] | None = None
     ) -> Array:
-        """Return distances of sums [.., channels]: the kernels' MultiplyByQuantizedMultiplier, and clamped."""
+        """Return the codes of sums [.., channels] as distances: MultiplyByQuantizedMultiplier, then clamped and noted.
+
+        Parameters
+        ----------
+        factors: one (multiplier, exponent), or one for each channel.
+        shift: bits by which sums are shifted left first.
+        bounds: least and greatest distance; None for those of the fused activation.
+        """
         low, high = activation(self) if bounds is None else bounds
         multiplier, exponent = (np.array(row, np.int64) for row in zip(*factors, strict=True))
         codes = np.clip(scaled(sums << shift, multiplier, exponent, self.rounding), low, high)
@@ -70,7 +78,7 @@ class Kernel:
         return codes
 
     def clamped(self, codes: Array, low: int, high: int) -> Array:
-        """Return distances within bounds, noted where they cut anything."""
+        """Return distances clamped to bounds; noted unless the bounds are those of the type, which cut nothing."""
         if (low, high) == (self.made.distances.low, self.made.distances.high):
             return codes
         codes = np.clip(codes, low, high)
@@ -79,15 +87,16 @@ class Kernel:
 
 
 def first(codes: Array) -> Array:
-    """Put the channels of an image first."""
+    """[N, height, width, channels] --> [N, channels, height, width], the order of quantizers' calls; others stay."""
     return codes.transpose(0, 3, 1, 2) if codes.ndim == 4 else codes
 
 
 def factor_of(real: float) -> Factor:
-    """Return a real factor as (multiplier, exponent), 31 bits rounded half away from zero."""
+    """Return a real factor as (multiplier, exponent): multiplier * 2**(exponent - 31), 31 bits, ties rounded up."""
     if real == 0:
         return 0, 0
     exponent = math.floor(math.log2(real)) + 1
+    # The logarithm may be rounded over a power of two, in both directions.
     while real >= 2.0**exponent:
         exponent += 1
     while real < 2.0 ** (exponent - 1):
@@ -101,7 +110,7 @@ def factor_of(real: float) -> Factor:
 
 
 def scaled(x: Array, multiplier: Array, exponent: Array, rounding: str) -> Array:
-    """Return integers by (multiplier, exponent), step by step as C has it, where quotients are cut towards zero."""
+    """Return x * multiplier * 2**(exponent - 31), rounded step by step as the kernels in C do."""
     if rounding == "single":
         total = 31 - exponent
         return (x * multiplier + (np.int64(1) << (total - 1))) >> total
@@ -115,7 +124,7 @@ def scaled(x: Array, multiplier: Array, exponent: Array, rounding: str) -> Array
 
 
 def activation(kernel: Kernel) -> tuple[int, int]:
-    """Return the bounds of a fused activation as distances."""
+    """Return the least and the greatest distance that an operator's fused activation lets through."""
     made, kind = kernel.made, kernel.option("FusedActivationFunction", "NONE")
     limits = {"RELU": (0.0, math.inf), "RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0)}.get(
         kind, (-math.inf, math.inf)
@@ -131,7 +140,7 @@ def activation(kernel: Kernel) -> tuple[int, int]:
 
 
 def _windows(x: Array, kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int] = (1, 1)) -> Array:
-    """Return the windows [N, rows, columns, channels, height, width] of [N, height, width, channels]."""
+    """Return the windows of x [N, height, width, channels]: [N, rows, columns, channels, kernel height, width]."""
     reach = [(span - 1) * step + 1 for span, step in zip(kernel, dilation, strict=True)]
     seen = np.lib.stride_tricks.sliding_window_view(x, reach, axis=(1, 2))
     return seen[:, :: stride[0], :: stride[1], :, :: dilation[0], :: dilation[1]]
@@ -154,6 +163,7 @@ def _factors(kernel: Kernel, x: FileTensor, weights: FileTensor) -> list[Factor]
     assert weights.quantization is not None
     scales = weights.quantization.scale
     if len(scales) == 1 and kernel.operator.kind == "FULLY_CONNECTED":
+        # TFLite multiplies these two scales in float32, and those of other operators in double.
         return [factor_of(float(np.float32(x.scale) * scales[0]) / kernel.made.scale)]
     return [factor_of(x.scale * float(scale) / kernel.made.scale) for scale in scales]
 
@@ -189,7 +199,7 @@ def convolution(kernel: Kernel, x: Array) -> Array:
 
 
 def transposed(kernel: Kernel, x: Array) -> Array:
-    """TRANSPOSE_CONV: each element adds its kernel to the result."""
+    """TRANSPOSE_CONV: each element adds its multiple of the kernel to the result."""
     taps, shape = kernel.constant(1), kernel.made.shape
     stride = kernel.option("StrideH", 1), kernel.option("StrideW", 1)
     kernel.weights(taps.transpose(3, 0, 1, 2))
@@ -212,13 +222,14 @@ def transposed(kernel: Kernel, x: Array) -> Array:
 
 
 def fully_connected(kernel: Kernel, x: Array) -> Array:
-    """FULLY_CONNECTED: the result's channels are noted in front."""
+    """FULLY_CONNECTED of each row of an image."""
     taps = kernel.constant(1)
     kernel.weights(taps)
     sums = x.reshape(len(x), -1, taps.shape[1]) @ taps.T + _bias(kernel)
     factors = _factors(kernel, kernel.tensor(0), kernel.tensor(1))
     if sums.shape[1] == 1:
         return kernel.requantized(sums[:, 0], factors).reshape(len(x), *kernel.made.shape[1:])
+    # The module requantizes [N, outputs, rows]; so the codes are noted in this order, not in the kernel's own.
     held: list[tuple[str, Array, tuple[Any, ...]]] = []
     quiet = Kernel(kernel.model, kernel.operator, kernel.rounding, lambda *call: held.append(call))
     codes = quiet.requantized(sums, factors)
@@ -230,12 +241,13 @@ def max_pool(kernel: Kernel, x: Array) -> Array:
     """MAX_POOL_2D."""
     spans = kernel.option("FilterHeight", 1), kernel.option("FilterWidth", 1)
     stride = kernel.option("StrideH", 1), kernel.option("StrideW", 1)
+    # The border is below any distance.
     seen = _windows(_padded(kernel, x, spans, stride, (1, 1), -(1 << 30)), spans, stride)
     return kernel.clamped(seen.max(axis=(4, 5)), *activation(kernel))
 
 
 def average_pool(kernel: Kernel, x: Array) -> Array:
-    """AVERAGE_POOL_2D: codes are added, half of their count is added away from zero, and the quotient is cut."""
+    """AVERAGE_POOL_2D: the mean of codes, which are no distances here, rounded half away from zero."""
     spans = kernel.option("FilterHeight", 1), kernel.option("FilterWidth", 1)
     stride, zero = (kernel.option("StrideH", 1), kernel.option("StrideW", 1)), kernel.made.zero_point
     count = spans[0] * spans[1]
@@ -248,10 +260,11 @@ def average_pool(kernel: Kernel, x: Array) -> Array:
 
 
 def mean(kernel: Kernel, x: Array) -> Array:
-    """MEAN: the count is divided out of the multiplier."""
+    """MEAN: the sum, requantized by a multiplier that is divided by the count of elements."""
     axes = tuple(sorted({int(axis) % x.ndim for axis in kernel.constant(1).reshape(-1)}))
     count = math.prod(x.shape[axis] for axis in axes)
     multiplier, exponent = factor_of(kernel.tensor(0).scale / kernel.made.scale)
+    # 63 less the leading zeros of the count in 64 bits, as TFLite writes it.
     shift = min(63 - (64 - count.bit_length()), 32, 31 + exponent)
     sums = x.sum(axis=axes, keepdims=x.ndim == 4)
     codes = kernel.requantized(sums, [((multiplier << shift) // count, exponent - shift)])
@@ -259,7 +272,7 @@ def mean(kernel: Kernel, x: Array) -> Array:
 
 
 def added(kernel: Kernel, *given: Array) -> Array:
-    """ADD and SUB, with 20 bits more."""
+    """ADD and SUB: operands with 20 more bits are rescaled to one unit, added, and requantized."""
     operands, waiting = [], iter(given)
     twice = 2 * max(kernel.tensor(0).scale, kernel.tensor(1).scale)
     bounds = (-(1 << 30), 1 << 30)
@@ -277,7 +290,7 @@ def added(kernel: Kernel, *given: Array) -> Array:
 
 
 def multiplied(kernel: Kernel, x: Array) -> Array:
-    """MUL with a constant."""
+    """MUL with a constant: one number, or one for each channel."""
     constant = next(kernel.tensor(place) for place in (0, 1) if kernel.tensor(place).data is not None)
     assert constant.data is not None
     factors = constant.data.astype(np.int64) - constant.zero_point
@@ -318,7 +331,7 @@ def limited(kernel: Kernel, x: Array) -> Array:
 
 
 def softmax(kernel: Kernel, x: Array) -> Array:
-    """SOFTMAX, an integer at a time."""
+    """SOFTMAX along the last axis, one Python integer at a time."""
     real = min(
         float(kernel.option("Beta", 1.0)) * kernel.tensor(0).scale * (1 << 26),
         float((1 << (30 if kernel.rounding == "single" else 31)) - 1),
@@ -417,4 +430,4 @@ KERNELS: Mapping[str, Callable[..., Any]] = {
     "TRANSPOSE": _permuted,
     "RESIZE_NEAREST_NEIGHBOR": _repeated,
 }
-"""Operators of codes --> their kernels; tables of one code are taken as they are."""
+"""Operators of codes --> their kernels. Functions of one code have none: their layers are tables, which are read."""

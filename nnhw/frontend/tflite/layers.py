@@ -1,4 +1,4 @@
-"""Operators with weights: convolutions, depthwise, transposed, and fully connected layers."""
+"""Layers and builders of TFLite's operators with weights: convolutions and fully connected layers."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ class Convolution(nn.Module):
 
     Parameters
     ----------
-    weight: [outputs, inputs / groups, height, width].
-    border: (left, right, top, bottom).
+    weight: integers [outputs, inputs / groups, height, width].
+    rescaled: adds the bias to sums, and requantizes them.
+    border: pixels of padding (left, right, top, bottom).
+    stride, dilation: (rows, columns).
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Convolution(nn.Module):
         """[N, height, width, channels] of distances --> the same of the result."""
         image = to_image(x)
         left, right, top, bottom = self.border
+        # A convolution pads both sides by the same; SAME may need one pixel more behind than in front.
         even = (left, top) == (right, bottom)
         if not even:
             image = functional.pad(image, self.border)
@@ -63,9 +66,11 @@ class TransposedConvolution(nn.Module):
 
     Parameters
     ----------
-    weight: [inputs, outputs, height, width].
-    start: the first row and column of the result in the whole.
-    size: of the result.
+    weight: integers [inputs, outputs, height, width].
+    rescaled: adds the bias to sums, and requantizes them.
+    stride: (rows, columns).
+    start: the row and the column of the unpadded convolution at which the result begins.
+    size: (height, width) of the result.
     """
 
     def __init__(
@@ -92,7 +97,10 @@ class FullyConnected(nn.Module):
 
     Parameters
     ----------
-    weight: [outputs, inputs].
+    weight: integers [outputs, inputs].
+    rescaled: adds the bias to sums, and requantizes them.
+    rows: vectors of one image to each of which the weights are applied.
+    shape: of the result, without its batch.
     """
 
     def __init__(self, weight: np.ndarray, rescaled: RescaleCall, rows: int, shape: tuple[int, ...]) -> None:
@@ -100,7 +108,7 @@ class FullyConnected(nn.Module):
         self.weight, self.rescaled, self.rows, self.shape = Whole(weight), rescaled, rows, shape
 
     def forward(self, x: Tensor) -> Tensor:
-        """Distances in, distances out."""
+        """[N, ..] of distances --> [N, *shape] of the result's."""
         if self.rows == 1:
             result = self.rescaled(functional.linear(x.flatten(1), self.weight()))
             return result.reshape(result.shape[0], *self.shape)
@@ -119,6 +127,7 @@ def convolution(site: Site) -> nn.Module:
         or codes.shape[0] % (x.shape[3] // codes.shape[3])
     ):
         raise site.refusal(f"has weights of shape {list(codes.shape)} for {list(x.shape)}; convert the model again")
+    # Weights with fewer channels than the input are those of a grouped convolution.
     return _convolution(site, x, weights, codes.transpose(0, 3, 1, 2), x.shape[3] // codes.shape[3], 0)
 
 
@@ -150,6 +159,7 @@ def _convolution(site: Site, x: FileTensor, weights: FileTensor, taps: np.ndarra
 
 def transposed(site: Site) -> nn.Module:
     """Build a TRANSPOSE_CONV."""
+    # The first input is the shape of the result.
     x, weights, codes = _operands(site, 2, 1, 3)
     if len(x.shape) != 4 or codes.ndim != 4 or codes.shape[3] != x.shape[3]:
         raise site.refusal(f"has weights of shape {list(codes.shape)} for {list(x.shape)}; convert the model again")
@@ -183,7 +193,13 @@ def fully_connected(site: Site) -> nn.Module:
 
 
 def border(site: Site, size: int, span: int, stride: int, dilation: int = 1) -> tuple[int, int]:
-    """Return how many zeros stand in front of and behind one axis."""
+    """Return the elements of padding in front of and behind one axis.
+
+    Parameters
+    ----------
+    size: of the input along the axis.
+    span: of the kernel.
+    """
     if site.option("Padding", "SAME") == "VALID":
         return 0, 0
     total = max((-(-size // stride) - 1) * stride + (span - 1) * dilation + 1 - size, 0)
@@ -199,7 +215,12 @@ def check_shape(site: Site, shape: tuple[int, ...]) -> None:
 
 
 def _operands(site: Site, x: int = 0, weights: int = 1, bias: int = 2) -> tuple[FileTensor, FileTensor, np.ndarray]:
-    """Return input, weights and the integers of these, all of them checked."""
+    """Return the input, the weights, and the weights' integers (int64), after checks of all three operands.
+
+    Parameters
+    ----------
+    x, weights, bias: their places among the operator's inputs.
+    """
     given, kept, made = site.given(x), site.given(weights), site.made
     if kept.type in ("INT8", "INT4") and given.type == "FLOAT32":
         raise site.refusal(
@@ -221,7 +242,14 @@ def _operands(site: Site, x: int = 0, weights: int = 1, bias: int = 2) -> tuple[
 def _rescaled(
     site: Site, x: FileTensor, weights: FileTensor, taps: np.ndarray, axis: int, bias_place: int = 2
 ) -> RescaleCall:
-    """Return what stands behind the sums: a factor, or one for each output, and the bias."""
+    """Return the requantization of the sums: the bias, and a factor, or one for each output.
+
+    Parameters
+    ----------
+    taps: the weights' integers, [outputs, ..].
+    axis: of the weights' tensor that has the outputs.
+    bias_place: of the bias among the operator's inputs.
+    """
     assert weights.quantization is not None
     scales, outputs = weights.quantization.scale, len(taps)
     if len(scales) > 1 and (weights.quantization.axis != axis or len(scales) != outputs):

@@ -1,4 +1,4 @@
-"""What a TFLite file holds, checked: the tensors and operators of its one graph, as plain Python."""
+"""The content of a TFLite file after its checks: tensors and operators of its one graph, as plain Python."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from nnhw.ir import IntType
 
 CODES = {"INT8": IntType(-128, 127), "UINT8": IntType(0, 255)}
-"""Types of tensors that hold codes --> their range."""
+"""Types of tensors that may hold codes --> the codes' range."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Quantization:
     ----------
     scale: float32 [1], or one for each index of an axis.
     zero_point: int64 of the same shape.
-    axis: that has one scale for each index.
+    axis: the one that has a scale for each index, where there are several.
     """
 
     scale: np.ndarray
@@ -40,8 +40,9 @@ class FileTensor:
     index: its number in the file.
     name: as the file has it.
     shape: with the batch in front, where it has one.
-    type: such as 'INT8' or 'FLOAT32'.
-    data: of constants.
+    type: the format's name, such as 'INT8' or 'FLOAT32'.
+    quantization: None where the file states none.
+    data: the numbers of a constant; None for a tensor that is computed.
     """
 
     index: int
@@ -53,24 +54,24 @@ class FileTensor:
 
     @property
     def place(self) -> str:
-        """How messages name it."""
+        """The name of the tensor in messages."""
         return f"'{self.name}'"
 
     @property
     def scale(self) -> float:
-        """The one scale, as the float32 number that it is; only of tensors that are known to have one."""
+        """Its one scale, a float32 number. The tensor must be known to have one (`Site.check_codes`)."""
         assert self.quantization is not None
         return float(self.quantization.scale[0])
 
     @property
     def zero_point(self) -> int:
-        """The one zero point; only of tensors that are known to have one."""
+        """Its one zero point. The tensor must be known to have one (`Site.check_codes`)."""
         assert self.quantization is not None
         return int(self.quantization.zero_point[0])
 
     @property
     def codes(self) -> IntType:
-        """The range of its codes."""
+        """The range of its codes, as its type has it."""
         return CODES[self.type]
 
     @property
@@ -85,9 +86,9 @@ class FileOperator:
 
     Parameters
     ----------
-    kind: such as 'CONV_2D'.
-    inputs: numbers of tensors; None for an optional one that is not given.
-    outputs: numbers of tensors.
+    kind: the format's name, such as 'CONV_2D'.
+    inputs: indices of tensors; None for an optional one that is not given.
+    outputs: indices of tensors.
     options: by the names of the format.
     """
 
@@ -99,11 +100,14 @@ class FileOperator:
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A graph with one input and one output, whose operators come behind what they read.
+    """A graph with one input and one output.
 
     Parameters
     ----------
     title: the file's name, for messages.
+    tensors: by their indices.
+    operators: in an order in which they can run.
+    input, output: indices of tensors.
     """
 
     title: str
@@ -113,22 +117,23 @@ class ModelFile:
     output: int
 
     def given(self, operator: FileOperator) -> list[FileTensor | None]:
-        """Return the tensors that an operator reads."""
+        """Return the tensors that an operator reads; None for an optional one that is not given."""
         return [None if index is None else self.tensors[index] for index in operator.inputs]
 
     def made(self, operator: FileOperator) -> FileTensor:
-        """Return the first tensor that an operator makes."""
+        """Return the first tensor that an operator makes; only SPLIT makes several."""
         return self.tensors[operator.outputs[0]]
 
     def label(self, operator: FileOperator) -> str:
-        """Return how messages name an operator: by its kind and its result."""
+        """Return the name of an operator in messages: its kind, its result and the file."""
         return f"{operator.kind} {self.made(operator).place} of {self.title}"
 
 
 def identifiers(model: ModelFile) -> dict[int, str]:
-    """Return for each result an identifier: its name, letters, digits and underscores alone, all different."""
+    """Return identifiers, all different, by the index of each operator's result: its name in ASCII word characters."""
     found: dict[int, str] = {}
     for operator in model.operators:
+        # The converter joins names of fused operators by ';'.
         name = model.made(operator).name.split(";")[-1]
         base = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or operator.kind.lower()
         base = base if base[0].isalpha() else f"t_{base}"

@@ -1,4 +1,4 @@
-"""A TFLite file as a module of PyTorch, which computes with the file's own integers."""
+"""A TFLite file as a module of PyTorch that computes with the file's integers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .model_file import FileOperator, FileTensor, ModelFile, identifiers
 from .scaling import FromReal, Site, ToReal
 
 BUILDERS: Mapping[str, Callable[[Site], nn.Module]] = {**layers.BUILDERS, **moving.BUILDERS, **elementwise.BUILDERS}
-"""Operators of the format --> how they are built."""
+"""Operators of the format --> functions that build their layers."""
 _SEED = 20_260_101
 _IMAGES = 2
 
@@ -22,12 +22,12 @@ _IMAGES = 2
 class TfliteModel(nn.Module):
     """The network of a file: one layer for each of its operators, named after the tensor that it makes.
 
-    Between the layers are integers in float64: the distances of codes from their zero point. The input are real
-    numbers, which the input's own scale and zero point quantize; the result are the real numbers of the file's codes.
+    Layers exchange integers in float64: distances of codes from their zero point. The input is real numbers, which the
+    input's scale and zero point quantize; the result is the real numbers that the file's codes stand for.
 
     Parameters
     ----------
-    file: what the file holds.
+    file: the content of the file.
     rounding: 'double' or 'single': how its kernels requantize.
 
     Raises
@@ -60,16 +60,17 @@ class TfliteModel(nn.Module):
         return result if self.output_numbers is None else self.output_numbers(result)
 
     def layer(self, operator: FileOperator) -> nn.Module:
-        """Return the layer of an operator."""
+        """Return the layer that computes an operator."""
         found: nn.Module = getattr(self, self._names[operator.outputs[0]])
         return found
 
 
 def example_of(file: ModelFile) -> Tensor:
-    """Return an example input [images, *shape] in float32: random numbers of the input's range, the same each time."""
+    """Return an example input [2, *shape] in float32: random numbers of the input's range, the same each time."""
     given = file.tensors[file.input]
     stated = given
     if given.type == "FLOAT32":
+        # A float input has no range of its own: the QUANTIZE that reads it has one.
         reader = next(operator for operator in file.operators if file.input in operator.inputs)
         stated = file.made(reader)
     generator = torch.Generator().manual_seed(_SEED)
@@ -90,7 +91,7 @@ def _built(site: Site) -> nn.Module:
 
 
 def _problems_of_ends(file: ModelFile) -> list[CaptureError]:
-    """Return what is wrong with the input and the output."""
+    """Return the errors of a file's input and output; none if both can be used."""
     given, made = file.tensors[file.input], file.tensors[file.output]
     problems = []
     for tensor, what in ((given, "input"), (made, "output")):

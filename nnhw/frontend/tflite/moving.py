@@ -1,4 +1,4 @@
-"""Operators that move codes, and pooling."""
+"""Layers and builders of TFLite's operators that move codes, and of its pooling."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Transposition(nn.Module):
         self.axes = axes
 
     def forward(self, x: Tensor) -> Tensor:
-        """Axes in another order, the batch first."""
+        """Return x with its axes in another order; the batch stays first."""
         return x.permute(self.axes)
 
 
@@ -43,7 +43,8 @@ class Bordered(nn.Module):
 
     Parameters
     ----------
-    widths: as `torch.nn.functional.pad` has them, of an image with channels first.
+    widths: elements of border (left, right, top, bottom), as `torch.nn.functional.pad` has them.
+    value: of the border, as a distance.
     """
 
     def __init__(self, widths: tuple[int, ...], value: int) -> None:
@@ -56,7 +57,14 @@ class Bordered(nn.Module):
 
 
 class MaxPooling(nn.Module):
-    """MAX_POOL_2D: what lies beyond the border is never the greatest."""
+    """MAX_POOL_2D.
+
+    Parameters
+    ----------
+    widths: pixels of padding (left, right, top, bottom).
+    least: value of the padding, which must not be greater than any distance.
+    bounds: clamps to a fused activation; None where that cuts nothing.
+    """
 
     def __init__(
         self,
@@ -79,7 +87,12 @@ class MaxPooling(nn.Module):
 
 
 class AveragePool(nn.Module):
-    """AVERAGE_POOL_2D: the mean of codes, rounded half away from zero as these stand in the file."""
+    """AVERAGE_POOL_2D: the mean of the file's codes, not of distances, rounded half away from zero.
+
+    Parameters
+    ----------
+    low, high: bounds of the result as distances from the zero point.
+    """
 
     one: Tensor
     zero_point: Tensor
@@ -99,7 +112,13 @@ class AveragePool(nn.Module):
 
 
 class Mean(nn.Module):
-    """MEAN over height and width, or over rows: a sum, rescaled."""
+    """MEAN over height, width or both, or over rows: a sum, requantized.
+
+    Parameters
+    ----------
+    axes: of the file's tensor, with channels last.
+    shape: of the result, without its batch.
+    """
 
     def __init__(self, axes: tuple[int, ...], rescaled: RescaleCall, shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -108,6 +127,7 @@ class Mean(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Distances of [N, ..] --> those of [N, *shape]."""
         if x.dim() == 4:
+            # The file's axes, with channels last, as those of torch.
             where = {1: 2, 2: 3, 3: 1}
             sums = to_image(x).sum(dim=sorted(where[axis] for axis in self.axes), keepdim=True)
             result = from_image(self.rescaled(sums))
@@ -117,14 +137,14 @@ class Mean(nn.Module):
 
 
 class JoinedParts(nn.Module):
-    """CONCATENATION."""
+    """CONCATENATION along an axis of the file's tensors. `bounds`: clamps to a fused activation."""
 
     def __init__(self, axis: int, bounds: RescaleCall | None) -> None:
         super().__init__()
         self.axis, self.bounds = axis, bounds
 
     def forward(self, *parts: Tensor) -> Tensor:
-        """Values one behind the other."""
+        """[N, ..] of distances with one scale --> their elements joined along the axis."""
         images = all(part.dim() == 4 for part in parts)
         if not images:
             result = torch.cat(parts, dim=self.axis)
@@ -146,7 +166,7 @@ class Repeated(nn.Module):
 
 
 class StridedSlice(nn.Module):
-    """STRIDED_SLICE: a range of each axis behind the batch, in another shape."""
+    """STRIDED_SLICE with step 1: the range starts..stops of each axis behind the batch, as [N, *shape]."""
 
     def __init__(self, starts: tuple[int, ...], stops: tuple[int, ...], shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -161,14 +181,14 @@ class StridedSlice(nn.Module):
 
 
 class SplitParts(nn.Module):
-    """SPLIT into equal parts."""
+    """SPLIT into parts of `size` elements along an axis."""
 
     def __init__(self, axis: int, size: int) -> None:
         super().__init__()
         self.axis, self.size = axis, size
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """[N, ..] --> parts of one size."""
+        """[N, ..] --> the parts, in order."""
         return x.split(self.size, dim=self.axis)
 
 
@@ -255,6 +275,7 @@ def mean(site: Site) -> nn.Module:
         raise site.refusal(f"makes {list(made.shape)} of {list(x.shape)}; convert the model again")
     rescaled = RescaleCall([x.scale / made.scale], 0, *site.bounds(), site.rounding)
     multiplier, exponent = int(rescaled.multiplier), int(rescaled.exponent)
+    # As TFLite does: the multiplier is divided by the count, after a shift left that keeps its bits.
     shift = min(count.bit_length() - 1, 32, 31 + exponent)
     rescaled.multiplier = torch.tensor([(multiplier << shift) // count])
     rescaled.exponent = torch.tensor([exponent - shift])
@@ -284,6 +305,7 @@ def repeated(site: Site) -> nn.Module:
         raise site.refusal("aligns corners; use align_corners=False")
     size = tuple(site.constant(1).reshape(-1).tolist())
     check_shape(site, (*size, x.shape[3]))
+    # With whole factors HalfPixelCenters picks the same pixels, so that option is not read.
     if any(new % old for new, old in zip(size, x.shape[1:3], strict=True)):
         raise site.refusal(f"makes {list(size)} of {list(x.shape[1:3])}; whole factors are supported")
     return Repeated(size)
@@ -327,7 +349,7 @@ def split(site: Site) -> nn.Module:
 
 
 def codes_of(site: Site) -> nn.Module:
-    """Build a QUANTIZE: of real numbers, or of codes to other ones."""
+    """Build a QUANTIZE: of real numbers to codes, or of codes to codes of another scale or type."""
     x, made = site.given(0), site.made
     if x.type == "FLOAT32":
         site.check_codes(made, types=("INT8", "UINT8"))
@@ -346,14 +368,14 @@ def numbers_of(site: Site) -> nn.Module:
 
 
 class Channelwise(nn.Module):
-    """A function of each code, computed with channels first."""
+    """A function of each code that needs channels first, on values with channels last."""
 
     def __init__(self, function: nn.Module) -> None:
         super().__init__()
         self.function = function
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape; the shape stays."""
+        """Return function(x); the shape stays."""
         return from_image(self.function(to_image(x)))
 
 

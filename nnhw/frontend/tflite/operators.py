@@ -1,4 +1,4 @@
-"""Registered operators that stand for the integer functions of TFLite's kernels in a traced model."""
+"""Operators of torch that stand for integer functions of TFLite's kernels in a traced model."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from nnhw.ir.ops import FixedSoftmax
 
 @torch.library.custom_op("nnhw::lookup", mutates_args=())
 def lookup(x: Tensor, table: Tensor, low: int) -> Tensor:
-    """Return the table's value for each integer: table[x - low].
+    """Return the table's value for each integer, table[x - low], in the dtype of x.
 
     Parameters
     ----------
-    x: integers low..low + len(table) - 1 in a floating-point tensor.
+    x: integers low..low + len(table) - 1 in a floating-point tensor of any shape.
     table: int64 [values].
     """
     return table[x.to(torch.int64) - low].to(x.dtype)
@@ -27,7 +27,7 @@ def _lookup_fake(x: Tensor, table: Tensor, low: int) -> Tensor:
 
 @torch.library.custom_op("nnhw::fixed_softmax", mutates_args=())
 def fixed_softmax(x: Tensor, multiplier: int, left: int, least: int) -> Tensor:
-    """Return the probabilities of integers along the last axis in steps of 1 / 256; see the IR's `FixedSoftmax`."""
+    """Return the softmax of integers [N, .., channels] along the last axis in steps of 1 / 256; see `FixedSoftmax`."""
     op = FixedSoftmax(x.dim() - 2, multiplier, left, least)
     return torch.from_numpy(op.evaluate(x.to(torch.int64).cpu().numpy())).to(x.dtype)
 

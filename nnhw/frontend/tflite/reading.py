@@ -1,4 +1,4 @@
-"""From the bytes of a TFLite file to checked dataclasses. Nothing in a file is run, and no other file is opened."""
+"""From a TFLite file's bytes to checked dataclasses. Nothing in the file is run, and no other file is opened."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _GREATEST_ELEMENTS = 1 << 28
 _GREATEST_RANK = 6
 _NUMPY = {"FLOAT32": "<f4", "INT32": "<i4", "INT64": "<i8", "INT8": "i1", "UINT8": "u1", "INT16": "<i2", "BOOL": "?"}
 _MALFORMED = (struct.error, IndexError, ValueError, TypeError, AttributeError, OverflowError)
-"""What flatbuffers raises where offsets lead out of the file, or tables are none."""
+"""Exceptions of flatbuffers where offsets lead out of the file, or to something that is no table."""
 
 
 def read_model(path: Path) -> ModelFile:
-    """Return what a file holds.
+    """Return the content of a file.
 
     Raises
     ------
@@ -39,7 +39,7 @@ def read_model(path: Path) -> ModelFile:
 
 
 def parse_model(data: bytes, title: str) -> ModelFile:
-    """Return what the bytes of a file hold; see `read_model`."""
+    """Return the content of a file from its bytes; `title` names it in messages. Raises: as `read_model`."""
     if len(data) < 8 or data[4:8] != _IDENTIFIER:
         raise InputError(
             f"{title} is no TFLite file: such a file has the letters TFL3 behind its first four bytes, this one has "
@@ -55,11 +55,12 @@ def parse_model(data: bytes, title: str) -> ModelFile:
 
 
 class _Reader:
-    """Reads one file. Its methods may raise anything of `_MALFORMED`.
+    """Reads one file. Its methods may raise anything of `_MALFORMED` where the file is damaged.
 
     Parameters
     ----------
-    data: the file.
+    data: the bytes of the file.
+    title: its name, for messages.
     """
 
     def __init__(self, data: bytes, title: str) -> None:
@@ -123,7 +124,7 @@ class _Reader:
         return FileTensor(index, name, shape, type, self._quantization(entry, name, shape), data)
 
     def _constant(self, number: int, name: str, type: str, shape: tuple[int, ...]) -> np.ndarray | None:
-        """Return the numbers of a constant; None for what the graph computes."""
+        """Return the numbers of the tensor that has buffer `number`; None if the graph computes it."""
         if not 0 <= number < self._file.BuffersLength():
             raise self._refusal(
                 f"has the tensor '{name}' in buffer {number} of {self._file.BuffersLength()}; convert it again"
@@ -131,6 +132,7 @@ class _Reader:
         buffer = self._file.Buffers(number)
         if buffer.Offset() or buffer.Size():
             raise self._refusal(f"keeps the numbers of '{name}' outside of its tables; convert a network below 2 GB")
+        # Tensors that the graph computes have an empty buffer.
         if not buffer.DataLength():
             return None
         given: np.ndarray = buffer.DataAsNumpy()
@@ -147,7 +149,7 @@ class _Reader:
         return np.frombuffer(given.tobytes(), kind).reshape(shape)
 
     def _halves(self, given: np.ndarray, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """Return integers of 4 bits, two in a byte, the lower half first."""
+        """Return integers of 4 bits as int8; `given` has two in a byte, that in the lower bits first."""
         count = math.prod(shape)
         if len(given) != (count + 1) // 2:
             raise self._refusal(
@@ -185,6 +187,7 @@ class _Reader:
             kind = self._kind(entry.OpcodeIndex())
             inputs = [entry.Inputs(index) for index in range(self._count(entry.InputsLength(), "inputs"))]
             outputs = [entry.Outputs(index) for index in range(self._count(entry.OutputsLength(), "outputs"))]
+            # -1 stands for an optional input that is left out.
             for index in (*(number for number in inputs if number != -1), *outputs):
                 self._check_index(index, tensors)
             if not outputs:
@@ -200,7 +203,8 @@ class _Reader:
                 f"has an operator of kind {number} of {self._file.OperatorCodesLength()}; convert it again"
             )
         code = self._file.OperatorCodes(number)
-        builtin = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())  # the first had one byte once
+        # Old files have the code in a field of one byte, which newer ones fill with 127 where it does not fit.
+        builtin = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
         if builtin == tflite.BuiltinOperator.CUSTOM:
             name = (code.CustomCode() or b"").decode("utf-8", "replace")
             return f"CUSTOM ({name})"
@@ -211,7 +215,7 @@ class _Reader:
             raise self._refusal(f"names the tensor {index}, and has {len(tensors)}; convert it again")
 
     def _check_order(self, model: ModelFile) -> None:
-        """Check that each operator reads what is there, so that there are no cycles, and that nothing is made twice."""
+        """Check that operators read constants or earlier results (so there is no cycle), and make each tensor once."""
         known = {model.input, *(tensor.index for tensor in model.tensors if tensor.data is not None)}
         if model.tensors[model.input].data is not None:
             raise self._refusal(f"has the constant {model.tensors[model.input].place} as its input; convert it again")
@@ -230,7 +234,7 @@ class _Reader:
             raise self._refusal(f"never makes its output {model.tensors[model.output].place}; convert it again")
 
     def _count(self, number: int, what: str) -> int:
-        """Return a length that can be true in a file of this size."""
+        """Return a stated number of entries, which must be possible in a file of this size; `what` names them."""
         if not 0 <= number <= min(_GREATEST_COUNT, len(self._data)):
             raise self._refusal(f"states {number} {what}, which is more than it can hold; convert it again")
         return number
@@ -240,7 +244,7 @@ class _Reader:
 
 
 def _name(enumeration: type, number: int) -> str:
-    """Return the format's name of a number."""
+    """Return the name of a number in an enumeration of the format; "number N" if it has none."""
     found: Mapping[int, str] = {value: key for key, value in vars(enumeration).items() if isinstance(value, int)}
     return found.get(number, f"number {number}")
 
@@ -267,7 +271,7 @@ _READ: dict[str, tuple[str, ...]] = {
     "SplitOptions": ("NumSplits",),
     "StridedSliceOptions": ("BeginMask", "EndMask", "EllipsisMask", "NewAxisMask", "ShrinkAxisMask", "Offset"),
 }  # fmt: skip
-"""Tables of options --> the fields that are read."""
+"""The format's tables of options --> their fields that are read."""
 _NAMED: dict[str, Callable[[int], str]] = {
     "Padding": lambda number: _name(tflite.Padding, number),
     "FusedActivationFunction": lambda number: _name(tflite.ActivationFunctionType, number),
@@ -275,7 +279,7 @@ _NAMED: dict[str, Callable[[int], str]] = {
 
 
 def _options(entry: Any) -> dict[str, Any]:
-    """Return the options of an operator by name; none where it has no table, or one that is not read."""
+    """Return the options of an operator by name; empty where it has no table, or one that is not in `_READ`."""
     name = _name(tflite.BuiltinOptions, entry.BuiltinOptionsType())
     table = entry.BuiltinOptions()
     if table is None or name not in _READ:

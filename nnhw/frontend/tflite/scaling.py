@@ -1,4 +1,4 @@
-"""The numbers that TFLite's kernels compute with, from the scales in a file."""
+"""Requantization as TFLite's kernels do it, and the place (`Site`) of an operator while its layer is built."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from nnhw.nn.rescaling import quantized_multiplier, rescale
 from .model_file import FileOperator, FileTensor, ModelFile
 
 WIDE = 1 << 30
-"""Beyond all integers that are added."""
+"""A bound of operands of ADD and SUB that cuts none of them."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """One operator of a file, as it is built.
+    """One operator of a file while its layer is built.
 
     Parameters
     ----------
-    rounding: 'double' or 'single'.
+    rounding: 'double' or 'single': how products are rounded, see `load`.
     """
 
     model: ModelFile
@@ -36,37 +36,37 @@ class Site:
 
     @property
     def made(self) -> FileTensor:
-        """Its result."""
+        """The tensor that it makes."""
         return self.model.made(self.operator)
 
     def option(self, name: str, default: Any) -> Any:
-        """Return an option, or what it is in a file that leaves the table out."""
+        """Return an option, or its default where the file has no table of options."""
         return self.operator.options.get(name, default)
 
     def given(self, place: int) -> FileTensor:
-        """Return the tensor that it reads at a place. Raises: CaptureError if there is none."""
+        """Return the tensor of its input at a place. Raises: CaptureError if there is none."""
         found = self.model.given(self.operator)[place] if place < len(self.operator.inputs) else None
         if found is None:
             raise self.refusal(f"has no input {place}; convert the model again")
         return found
 
     def optional(self, place: int) -> FileTensor | None:
-        """Return the tensor that it reads at a place, if there is one."""
+        """Return the tensor of its input at a place; None if there is none."""
         return self.model.given(self.operator)[place] if place < len(self.operator.inputs) else None
 
     def constant(self, place: int) -> np.ndarray:
-        """Return the numbers of a constant that it reads. Raises: CaptureError if it is computed."""
+        """Return the numbers of its constant input at a place. Raises: CaptureError if it is computed."""
         found = self.given(place)
         if found.data is None:
             raise self.refusal(f"computes its {found.place}, which must be a constant")
         return found.data
 
     def refusal(self, what: str) -> CaptureError:
-        """Return the error for what is not supported."""
+        """Return the error that refuses the operator: its label, then `what`."""
         return CaptureError(f"{self.model.label(self.operator)} {what}")
 
     def check_codes(self, *tensors: FileTensor, types: Sequence[str] = ("INT8",)) -> None:
-        """Check that tensors hold codes with one scale. Raises: CaptureError."""
+        """Check that tensors hold codes of these types with one scale each. Raises: CaptureError."""
         for tensor in tensors:
             if tensor.type not in types:
                 needed = " or ".join(types)
@@ -81,7 +81,7 @@ class Site:
                 raise self.refusal(f"has the zero point {tensor.zero_point} for {tensor.place}, which is no code of it")
 
     def check_same(self, *tensors: FileTensor) -> None:
-        """Check that codes of tensors stand for the same numbers. Raises: CaptureError."""
+        """Check that tensors have one type, scale and zero point, as moving codes needs. Raises: CaptureError."""
         self.check_codes(*tensors, types=("INT8", "UINT8"))
         if len({(tensor.type, tensor.scale, tensor.zero_point) for tensor in tensors}) > 1:
             raise self.refusal(
@@ -90,12 +90,13 @@ class Site:
             )
 
     def bounds(self) -> tuple[int, int]:
-        """Return the least and the greatest distance of its result, given its fused activation."""
+        """Return the least and the greatest distance of its result that its fused activation lets through."""
         name, made = self.option("FusedActivationFunction", "NONE"), self.made
         low, high = made.distances.low, made.distances.high
         scale = np.float32(made.scale)
 
         def steps(number: float) -> int:
+            # As TFLite has it: a quotient in float32, rounded half away from zero.
             ratio = np.float32(number) / scale
             return int(math.copysign(math.floor(abs(float(ratio)) + 0.5), number))
 
@@ -118,12 +119,15 @@ def _remedy(type: str) -> str:
 
 
 class RescaleCall(nn.Module):
-    """The operator `nnhw.rescale` with its constants.
+    """A call of `nnhw.rescale` with constant arguments.
 
     Parameters
     ----------
-    scales: real factors.
+    scales: real factors, one or one for each channel.
+    bias: integers that are added first, one or one for each channel.
     low, high: bounds of the result.
+    rounding: 'double' or 'single', see `load`.
+    shift: bits by which the input is shifted left first.
     """
 
     multiplier: Tensor
@@ -139,7 +143,7 @@ class RescaleCall(nn.Module):
         self.low, self.high, self.rounding, self.shift = low, high, rounding, shift
 
     def forward(self, x: Tensor) -> Tensor:
-        """[N, channels, ..] of integers."""
+        """[N, channels, ..] of integers --> the same shape of integers low..high."""
         result: Tensor = rescale(
             x, self.multiplier, self.exponent, self.bias, 0, self.low, self.high, self.rounding, self.shift
         )
@@ -147,12 +151,12 @@ class RescaleCall(nn.Module):
 
 
 def bounded(low: int, high: int) -> RescaleCall:
-    """Return what keeps integers, within bounds."""
+    """Return a rescaling by 1, which only clamps integers to bounds."""
     return RescaleCall([1.0], 0, low, high, "double")
 
 
 class Whole(nn.Module):
-    """Constant integers as weights: a quantizer with scale 1 in front of them."""
+    """Constant integers as weights, behind a quantizer with scale 1, so that they are traced as codes."""
 
     weight: Tensor
     one: Tensor
@@ -166,15 +170,15 @@ class Whole(nn.Module):
         self.low, self.high = min(int(weight.min()), -1), max(int(weight.max()), 1)
 
     def forward(self) -> Tensor:
-        """Return the weights."""
+        """Return the integers in float64."""
         result: Tensor = quantize(self.weight, self.one, self.zero, self.low, self.high, -1, False)
         return result
 
 
 class FromReal(nn.Module):
-    """Codes of real numbers: their distances from the zero point, in float64.
+    """The codes of real numbers as distances from the zero point, in float64.
 
-    TFLite divides in float32 and rounds half away from zero; so does this where it is given float32.
+    TFLite divides in float32 and rounds half away from zero; this does the same for an input in float32.
     """
 
     scale: Tensor
@@ -189,14 +193,14 @@ class FromReal(nn.Module):
         self.codes = tensor.codes
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape, real numbers; the shape stays."""
+        """Any shape of real numbers --> the same shape of distances."""
         low, high = self.codes.low, self.codes.high
         steps = x / self.scale
         return quantize(steps, self.one, self.zero_point, low, high, -1, False, "half_away").to(torch.float64)
 
 
 class ToReal(nn.Module):
-    """The numbers that codes stand for."""
+    """The real numbers that codes stand for."""
 
     scale: Tensor
 
@@ -205,5 +209,5 @@ class ToReal(nn.Module):
         self.register_buffer("scale", torch.tensor(tensor.scale, dtype=torch.float64))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape; the shape stays."""
+        """Any shape of distances --> the same shape of real numbers."""
         return x * self.scale

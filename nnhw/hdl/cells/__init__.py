@@ -1,6 +1,7 @@
-"""Hardware that each family has cells for: `cells_of(platform)` says which; simulators get the plain form.
+"""Hardware that a device family builds from special cells: carry chains, DSP blocks, large RAMs, PLLs.
 
-What there is for every family are the methods of `base.Cells`; a family overrides those that it has cells for.
+`cells_of(platform)` returns the family's object. The methods of `base.Cells` are the plain form of everything, which
+simulators run; a family overrides those for which it has cells.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from nnhw.hdl.cells.ice40 import Ice40Cells
 __all__ = ["CELLS", "PLAIN", "Cells", "cells_of"]
 
 CELLS: Mapping[str, Cells] = {"ice40": Ice40Cells(), "ecp5": Ecp5Cells()}
-"""One row for each family."""
+"""The cells of each family, by the family's name."""
 
 PLAIN = Cells()
-"""What simulators see."""
+"""The plain form, for simulators."""
 
 
 def cells_of(platform: object) -> Cells:

@@ -1,4 +1,4 @@
-"""What each family makes of its own cells, in the plain form: any synthesis takes it, and simulators run it."""
+"""What a family may build from its own cells, in the plain form: any synthesis takes it, and simulators run it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nnhw.hdl.shared.multiply_add import MultiplyAdd
 
 Operand = tuple[Value, Value]
-"""A number and a bit."""
+"""A number, and the bit that gates or inverts it."""
 
 
 class Cells:
@@ -26,8 +26,8 @@ class Cells:
 
     Members
     -------
-    family: whose cells these are; None: nobody's.
-    gates_both_operands: a carry chain takes a function of two signals as a bit of either operand.
+    family: whose cells these are; None: the plain form.
+    gates_both_operands: the cells of a carry chain can compute each bit of both operands from two signals.
     """
 
     family: Family | None = None
@@ -35,12 +35,12 @@ class Cells:
 
     @property
     def lut_ram_words(self) -> int:
-        """Words of a memory in LUTs that can be written."""
+        """Words of one memory in writable LUTs, which deeper ones take several of; 0: the family has none."""
         return self.family.lut_ram.words if self.family else 0
 
     @property
     def writes_single_bits(self) -> bool:
-        """Whether any bits of a block RAM's word can be written apart from the others."""
+        """Whether a write to block RAM can change single bits of a word and keep the others."""
         return self.family is None or self.family.block_ram.write_mask_bits == 1
 
     def has_large_ram(self, platform: object) -> bool:
@@ -51,11 +51,11 @@ class Cells:
         return any(name in device for name in self.family.large_ram.devices)
 
     def add_gated(self, m: Module, x: Operand, y: Operand) -> Value:
-        """Return the sum of two numbers, each taken where its bit is set, one bit wider than they are."""
+        """Return the sum of two numbers, each of which counts as 0 where its bit is 0, one bit wider than they are."""
         return gated(*x) + gated(*y)
 
     def add_inverted(self, m: Module, x: Operand, y: Operand) -> Value:
-        """Return the sum of two signed numbers, each complemented where its bit is set, one bit wider than they are."""
+        """Return the sum of two signed numbers, each complemented where its bit is 1, one bit wider than they are."""
         first, second = ((number.as_unsigned() ^ bit.replicate(len(number))).as_signed() for number, bit in (x, y))
         return first + second
 
@@ -64,26 +64,26 @@ class Cells:
 
         Parameters
         ----------
-        bits: the lowest ones, if no more are wanted.
+        bits: return only so many of the lowest bits; None: all.
         """
         total = x + y
         return total if bits is None or bits == len(total) else total[:bits]
 
     def add_ands(self, m: Module, x: Sequence[Operand], y: Sequence[Operand]) -> Value:
-        """Return the sum of two unsigned numbers of so many bits, each set where both signals of a pair are."""
+        """Return the sum of two unsigned numbers, whose bits, lowest first, are the ANDs of pairs of signals."""
         first, second = (Cat(bit & gate for bit, gate in number) for number in (x, y))
         return first + second
 
     def add_few(self, x: Value, y: Value, minus: bool = False) -> Value:
-        """Return the sum, or the difference, of two numbers, for each of which there is one sum in a whole tree."""
+        """Return x + y, or x - y with `minus`, where there are few such sums: one in an adder tree, not one a lane."""
         return x - y if minus else x + y
 
     def accumulate(self, m: Module, total: Value, more: Value, term: Value) -> Value:
-        """Return a total and a term, or the term alone without `more`, modulo the bits of the total."""
+        """Return `total + term`, or `term` alone where `more` is 0, modulo the bits of the total."""
         return Mux(more, total + term, term)
 
     def multiply(self, m: Module, unit: DspProducts) -> None:
-        """Add registers and products, as DSP blocks have them."""
+        """Add the multipliers of `unit`, registered as in DSP blocks: at both inputs, and behind the product."""
         for lane in range(unit.lanes):
             a, b = Signal(unit.a, reset_less=True), Signal(unit.b, reset_less=True)
             product = Signal(unit.product, reset_less=True)
@@ -92,7 +92,10 @@ class Cells:
                 m.d.sync += [a.eq(unit.i_a[lane]), b.eq(unit.i_b[lane]), product.eq(a * b)]
 
     def multiply_add(self, m: Module, unit: MultiplyAdd) -> None:
-        """Add registers, a product and a sum, as a DSP block has them."""
+        """Add the product and the sum of `unit`, registered as in a DSP block: the result has a latency of 4 moves.
+
+        The addend has one register before the sum, so it comes 2 moves after the factors.
+        """
         a, b = Signal.like(unit.a, reset_less=True), Signal.like(unit.b, reset_less=True)
         factor = b if unit.is_signed else b.as_unsigned()
         products = [Signal(unit.o.shape(), name=f"product_{index}", reset_less=True) for index in range(2)]
@@ -102,24 +105,30 @@ class Cells:
             m.d.sync += [addend.eq(unit.addend), unit.o.eq(products[1] + addend)]
 
     def lookup_table(self, m: Module, name: str, content: int, index: Value) -> Value:
-        """Add a table of 16 bits, read in the same cycle; return the bit.
+        """Add a table of 16 bits, read in the same cycle; return the bit at an index.
 
         Parameters
         ----------
-        name: of the cell, where there is one.
-        content: bits, the first one lowest.
+        name: of the cell, in families that make one.
+        content: 16 bits; bit k is the entry of index k.
         index: 4 bits.
         """
         return Const(content, 16).bit_select(index, 1)
 
     def large_ram(self, m: Module, unit: LargeRam, word: Signal) -> None:
-        """Add what large RAMs do: a write leaves another word than the one that was read."""
+        """Add a memory of one port that behaves as large RAMs do: a write changes the word at the output.
+
+        Parameters
+        ----------
+        word: driven with what the RAM shows, from the edge after an access until the next access.
+        """
         m.submodules.memory = memory = Memory(shape=unsigned(unit.bits), depth=unit.depth, init=())
         writer, reader = memory.write_port(), memory.read_port()
         m.d.comb += [
             writer.en.eq(unit.write),
             writer.addr.eq(unit.addr),
             writer.data.eq(unit.i_data),
+            # A write reads as well: whoever still needs the word before must have kept it, as with the real RAM.
             reader.en.eq(unit.read | unit.write),
             reader.addr.eq(unit.addr),
             word.eq(reader.data),
@@ -128,48 +137,59 @@ class Cells:
     def large_rams(
         self, m: Module, addr: Value, i_data: Value, write: Value, select: Value, nibbles: Value | None = None
     ) -> Value:
-        """Add large RAMs side by side; return the word that was read, there after the next edge until the next access.
+        """Add large RAMs side by side; return the word that was read, from the next edge until the next access.
 
         Parameters
         ----------
-        addr, i_data: of the word; as many bits as whole RAMs have.
-        write, select: a word is written; a word is read or written.
-        nibbles: one bit for each four of the word: they are written; None: all.
+        addr: of the word.
+        i_data: word to write; its bits are a multiple of one RAM's.
+        select: there is an access in this cycle.
+        write: the access is a write; else it is a read.
+        nibbles: one bit for each four bits of the word: write these; None: write all.
+
+        Raises
+        ------
+        NotImplementedError: the family has no large RAMs.
         """
         raise NotImplementedError
 
     def pll(
         self, m: Module, settings: PllSettings, port: io.PortLike, clock: Signal, lock: Signal, source: str
     ) -> None:
-        """Add what makes the clock.
+        """Add the PLL that makes the design's clock.
 
         Parameters
         ----------
+        settings: input and output frequency, and the dividers between them.
         port: the oscillator's pin.
-        clock, lock: the clock, and whether it is good; both are driven.
-        source: how the oscillator is wired, not 'none'; see `nnhw.boards.InputClock`.
+        clock, lock: driven with the clock, and with whether it is stable.
+        source: how the oscillator reaches the PLL, not 'none'; see `nnhw.boards.InputClock`.
+
+        Raises
+        ------
+        NotImplementedError: this is the plain form, which has no PLL.
         """
         raise NotImplementedError
 
     def flash_clock(self, m: Module, clk: Any) -> bool:
-        """Add the cell through which user logic reaches the clock of the flash; return whether there is one."""
+        """Drive the configuration flash's clock with `clk`, where that takes a cell; return whether it does."""
         return False
 
 
 def gated(number: Value, gate: Value) -> Value:
-    """Return the number or zero."""
+    """Return the number where the gate is 1, else zero."""
     row = number.as_unsigned() & gate.replicate(len(number))
     return row.as_signed() if number.shape().signed else row
 
 
 def bit_of(number: Value, index: int) -> Value:
-    """Return a bit of a number, extended by its sign where it has one."""
+    """Return bit `index` of a number; beyond its width the sign bit, or 0 if it is unsigned."""
     if index < len(number):
         return number[index]
     return number[-1] if number.shape().signed else Const(0, 1)
 
 
 def extended(number: Value, bits: int) -> Value:
-    """Return a number of so many bits, extended by its sign where it has one."""
+    """Return a number extended to `bits` bits, with its sign bit, or with zeros if it is unsigned."""
     fill = number[-1] if number.shape().signed else Const(0, 1)
     return Cat(number, fill.replicate(bits - len(number)))

@@ -1,9 +1,9 @@
 """Cells of the ECP5.
 
-A carry is made of the LUT4's own result, where that is 0, of its first two inputs. So both operands of an adder may be
-functions of two inputs each. Adders of three bits and more are chains, too, where yosys takes LUTs for those of up to
-four bits: a chain takes a logic cell for each bit and one for the carry that comes in (see
-`nnhw.flow.implementation.carries`).
+In half a CCU2C the carry passes on where the LUT4's result is 1; where it is 0, the carry out is a function of the
+LUT's first two inputs alone. So each operand of an adder may be a function of two signals. Sums of three bits and more
+are made as such chains here, while yosys would use plain LUTs up to four bits: a chain takes one logic cell for each
+bit and one for the carry that comes in (see `nnhw.flow.implementation.carries`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nnhw.hdl.dsp import DspProducts
 
 CHAINED_BITS = 3
-"""Bits of a sum from which on a carry chain takes fewer logic cells than LUTs."""
+"""Width of the narrowest sum, in bits, for which a carry chain takes fewer logic cells than plain LUTs."""
 
 Column = tuple[Value, Value, Value, Value]
 """A bit of x, its gate, a bit of y and its gate."""
@@ -75,9 +75,9 @@ class Ecp5Cells(Cells):
     def pll(
         self, m: Module, settings: PllSettings, port: io.PortLike, clock: Signal, lock: Signal, source: str
     ) -> None:
-        """Add input buffer and PLL; its output CLKOP is its feedback, and its output CLKOS is the clock.
+        """Add input buffer and PLL: its output CLKOP is the feedback, its output CLKOS the clock.
 
-        Two outputs, because then the clock's divider is not in the loop, and ten times as many clocks are in reach.
+        With two outputs the clock's divider is outside of the feedback loop: ten times as many clocks are reachable.
 
         Source: Lattice, ECP5 sysCLOCK PLL/DLL design and usage guide (FPGA-TN-02200); values of the analog part:
         `ecppll` of Project Trellis.
@@ -99,7 +99,7 @@ class Ecp5Cells(Cells):
             p_CLKOP_DIV=settings.multiplier,
             p_CLKOS_ENABLE="ENABLED",
             p_CLKOS_DIV=settings.output_divider,
-            # The phase does not matter; a divider's last count is no shift.
+            # A divider that begins at its last count has no phase shift.
             p_CLKOP_CPHASE=settings.multiplier - 1,
             p_CLKOS_CPHASE=settings.output_divider - 1,
             **dict.fromkeys(("p_PLLRST_ENA", "p_INTFB_WAKE", "p_STDBY_ENABLE", "p_DPHASE_SOURCE"), "DISABLED"),
@@ -115,7 +115,7 @@ class Ecp5Cells(Cells):
         )
 
     def flash_clock(self, m: Module, clk: Any) -> bool:
-        """Add the cell in front of the pin of the configuration logic that is the flash's clock.
+        """Add USRMCLK: the flash's clock pin belongs to the configuration logic, and this cell gives user logic access.
 
         Source: Lattice FPGA-TN-02039, ECP5 and ECP5-5G sysCONFIG, Master SPI; nextpnr-ecp5 places the cell.
         """
@@ -128,7 +128,8 @@ def _sum_of_ands(a: int, b: int, c: int, d: int) -> int:
 
 
 def _chain(m: Module, x: Operand, y: Operand, propagate: Callable[[int, int, int, int], int]) -> Value:
-    """Return the sum of two numbers, one bit wider than they are; see `_columns`."""
+    """Return the sum of two gated or inverted numbers, one bit wider than the wider of them; see `_columns`."""
+    # The top column of a signed sum adds the sign bits once more; of an unsigned one it is empty and holds the carry.
     is_signed = x[0].shape().signed
     bits = max(len(x[0]), len(y[0])) + 1
     columns: list[Column] = [
@@ -139,11 +140,13 @@ def _chain(m: Module, x: Operand, y: Operand, propagate: Callable[[int, int, int
 
 
 def _columns(m: Module, columns: list[Column], propagate: Callable[[int, int, int, int], int], o: Shape) -> Value:
-    """Add a chain of CCU2C, two bits each.
+    """Add a chain of CCU2C, two columns each; return the sum.
 
     Parameters
     ----------
-    propagate: the sum bit of a column, without carry. With both inputs of y at 0 it has to be what x contributes.
+    columns: the four LUT inputs A, B, C, D of each column, lowest first: a bit of x, its gate, a bit of y, its gate.
+    propagate: the function of the LUT4: the column's sum bit without a carry. With C = D = 0 it must be what x
+        contributes, because the cell makes the carry out of that value.
     o: shape of the sum, a bit for each column.
 
     Source: yosys `techlibs/lattice/ccu2c_sim.vh`.
@@ -180,7 +183,7 @@ def _columns(m: Module, columns: list[Column], propagate: Callable[[int, int, in
 
 
 def _product(m: Module, unit: DspProducts, lane: int) -> None:
-    """Add a MULT18X18D with registers at its inputs and at its output, none of which is reset.
+    """Add a MULT18X18D for one lane of `unit`, with registers at its inputs and its output, none of which is reset.
 
     Source: Lattice FPGA-TN-02205; parameters as in yosys `techlibs/lattice/dsp_map_18x18.v`.
     """

@@ -1,7 +1,8 @@
 """Cells of the iCE40.
 
-A carry is made of two signals and the carry below, beside the LUT4 of the cell, which sees the same three and one more.
-So one operand of an adder may be gated behind it: where its gate is closed, the LUT passes the other operand.
+A logic cell makes its carry from two signals and the carry below, beside a LUT4, which sees the same three and one
+more. So one operand of an adder can be gated in the adder's own cells: where the gate is closed, the LUTs pass the
+other operand on.
 """
 
 from __future__ import annotations
@@ -27,31 +28,39 @@ _UNUSED_DSP_INPUTS = (
     *("IRSTTOP", "IRSTBOT", "ORSTTOP", "ORSTBOT", "AHOLD", "BHOLD", "CHOLD", "DHOLD", "OHOLDTOP", "OHOLDBOT"),
     *("OLOADTOP", "OLOADBOT", "ADDSUBTOP", "ADDSUBBOT", "CI", "ACCUMCI", "SIGNEXTIN"),
 )
-"""Inputs of SB_MAC16, all 0."""
+"""Inputs of SB_MAC16 that are tied to 0 in every use."""
 
 _FILTER_LIMITS_HZ = (17_000_000, 26_000_000, 44_000_000, 66_000_000, 101_000_000)
-"""Phase detector frequencies below which the PLL's loop filter is 1, 2, ... Source: icepll of Project IceStorm."""
+"""Frequencies at the phase detector below which FILTER_RANGE is 1, 2, ..; above all of them it is 6.
+
+Source: `icepll` of Project IceStorm.
+"""
 
 
 class Ice40Cells(Cells):
-    """SB_MAC16, SB_SPRAM256KA, SB_LUT4, the PLLs, and adders that share their cells with gates."""
+    """SB_MAC16, SB_SPRAM256KA, SB_LUT4, the PLLs, and adders whose cells also gate an operand."""
 
     family = ICE40
 
     def add_gated(self, m: Module, x: Operand, y: Operand) -> Value:
-        """See `Cells.add_gated`: the second gate is in the cells of the chain."""
+        """See `Cells.add_gated`: the gate of y is in the cells of the chain, that of x in LUTs in front of it."""
         first = gated(*x)
+        # A result bit is one LUT4 of four signals: `first`, y, the gate, and the carry, unused if the gate is closed.
         return Mux(y[1], first + y[0], first)
 
     def add_inverted(self, m: Module, x: Operand, y: Operand) -> Value:
-        """See `Cells.add_inverted`: with u = x or ~x: u + y, or ~(~u + y + 1) = u - y - 1 = u + ~y."""
+        """See `Cells.add_inverted`: only x is inverted in front of the chain, by the XOR of both bits.
+
+        With u for x or its complement as wanted, the sum is u + y, or u + ~y = u - y - 1 = ~(~u + y + 1).
+        """
         bits = len(x[0])
+        # The column below the numbers adds 1 and the bit of y: it makes the carry that comes in.
         u = (x[0].as_unsigned() ^ (x[1] ^ y[1]).replicate(bits)).as_signed()
         total = (Cat(Const(1, 1), u).as_signed() + Cat(y[1], y[0]).as_signed())[1:]
         return (total ^ y[1].replicate(bits + 1)).as_signed()
 
     def add_few(self, x: Value, y: Value, minus: bool = False) -> Value:
-        """See `Cells.add_few`; a narrow sum is made of gates and not of a carry chain.
+        """See `Cells.add_few`: a narrow sum is made of gates, without a carry chain.
 
         A carry that leaves a chain takes a logic cell, and every chain begins at the first cell of a tile. Sums of up
         to four bits take no more LUTs as gates: in 32 lanes of 2 x 2 bits on a shared engine 64 fewer, and 40 chains.
@@ -78,7 +87,7 @@ class Ice40Cells(Cells):
             _two_products(m, unit, list(range(low, min(low + each, unit.lanes))))
 
     def multiply_add(self, m: Module, unit: MultiplyAdd) -> None:
-        """Add an SB_MAC16 with all its registers: the adders' upper inputs are C and D, the lower ones the product.
+        """Add an SB_MAC16 with all its registers: its two 16-bit adders add C:D, the addend, to the 32-bit product.
 
         Source: Lattice FPGA-TN-02007, tables of the parameters; the cell's model in yosys, `ice40/cells_sim.v`.
         """
@@ -89,6 +98,8 @@ class Ice40Cells(Cells):
             "p_A_SIGNED": Const(1, 1),
             "p_B_SIGNED": Const(int(unit.is_signed), 1),
         }
+        # Output select 1: the adder's register; lower input 2: the 16 x 16 product; upper input 1: C or D.
+        # Carry select 2: the carry of the lower half; 0: none.
         for half, carry in (("TOP", 2), ("BOT", 0)):
             parameters |= {
                 f"p_{half}OUTPUT_SELECT": Const(1, 2),
@@ -111,9 +122,9 @@ class Ice40Cells(Cells):
         )
 
     def lookup_table(self, m: Module, name: str, content: int, index: Value) -> Value:
-        """Add one LUT4, which synthesis leaves as it is: what is in it can be put in last.
+        """Add one SB_LUT4 that synthesis leaves as it is, so that its content can be replaced after place and route.
 
-        See `nnhw.flow.implementation.contents`.
+        See `Cells.lookup_table` and `nnhw.flow.implementation.contents`.
         """
         bit = Signal(name=f"{name}_bit")
         inputs = {f"i_I{number}": index[number] for number in range(4)}
@@ -123,7 +134,7 @@ class Ice40Cells(Cells):
         return bit
 
     def large_ram(self, m: Module, unit: LargeRam, word: Signal) -> None:
-        """Add large RAMs for a memory of one port."""
+        """See `Cells.large_ram`; the word is filled up with zeros to whole RAMs."""
         assert ICE40.large_ram is not None
         data = Signal(-(-unit.bits // ICE40.large_ram.bits) * ICE40.large_ram.bits)
         m.d.comb += data.eq(unit.i_data)
@@ -135,7 +146,8 @@ class Ice40Cells(Cells):
     ) -> Value:
         """Add an SB_SPRAM256KA for each 16 bits; see `Cells.large_rams`.
 
-        They are instances: yosys puts no memory with initial values into them, and every memory of Amaranth has some.
+        They are instances, because yosys maps no memory with initial values to them, and each memory of Amaranth has
+        initial values.
 
         Source: Lattice, iCE40 SPRAM usage guide (FPGA-TN-02022); POWEROFF is active low.
         """
@@ -164,7 +176,7 @@ class Ice40Cells(Cells):
     def pll(
         self, m: Module, settings: PllSettings, port: io.PortLike, clock: Signal, lock: Signal, source: str
     ) -> None:
-        """Add the PLL with simple feedback, at its own pad or behind an input buffer; see `Cells.pll`."""
+        """See `Cells.pll`: simple feedback; at the PLL's own pad for the source 'pad', else behind an input buffer."""
         if source == "pad":
             cell, ports = "SB_PLL40_PAD", {"i_PACKAGEPIN": port.io}
         else:
@@ -177,6 +189,7 @@ class Ice40Cells(Cells):
         m.submodules.pll = Instance(
             cell,
             p_FEEDBACK_PATH="SIMPLE",
+            # DIVR and DIVF hold one less than the factor; DIVQ holds the logarithm of a power of two.
             p_DIVR=Const(settings.input_divider - 1, 4),
             p_DIVF=Const(settings.multiplier - 1, 7),
             p_DIVQ=Const(settings.output_divider.bit_length() - 1, 3),

@@ -25,15 +25,17 @@ class AxiStreamCore(wiring.Component):
 
     Members
     -------
-    aclk, aresetn: In(1). The reset is synchronous, low, and empties the core.
+    aclk, aresetn: In(1). The reset is synchronous, active low, and empties the core.
     s_axis_tdata, s_axis_tvalid, s_axis_tready: the input, as many bytes at once as `CoreEngine.i_bytes`, the first in
         the lowest bits.
     s_axis_tlast: In(1), the last transfer of a frame, where the source knows it; it changes nothing but `misaligned`.
     m_axis_tdata, m_axis_tvalid, m_axis_tready, m_axis_tlast: the results, a byte at a time.
     misaligned: Out(1), since the reset `s_axis_tlast` came where no frame ended: source and core count frames
         differently, and results mean nothing until the next reset. A source without `tlast` ties it to 0.
-    load_tdata, load_tvalid, load_tready: with a shared engine, the bytes of its programs, once behind each reset.
-    program_ready, program_refused: Out(1), likewise: a program is there; it is of another engine or damaged.
+    load_tdata, load_tvalid, load_tready: with a shared engine only, the bytes of its programs, to be sent once after
+        each reset.
+    program_ready, program_refused: Out(1), with a shared engine only: the program is loaded; the program is damaged
+        or made for another engine.
     """
 
     def __init__(self, accelerator: Accelerator) -> None:
@@ -53,6 +55,7 @@ class AxiStreamCore(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        # A domain of its own, so that clock and reset are plain ports with the names that AXI gives them.
         m.domains.sync = ClockDomain()
         m.d.comb += [ClockSignal().eq(self.aclk), ResetSignal().eq(~self.aresetn)]
         m.submodules.engine = engine = self.engine
@@ -88,5 +91,5 @@ class AxiStreamCore(wiring.Component):
 
 
 def _axis(name: str, bits: int, data: Any, ready: Any) -> dict[str, Any]:
-    """Return the members of a stream."""
+    """Return the ports of a stream without `tlast`; `data` and `ready` are `In` or `Out`."""
     return {f"{name}_tdata": data(bits), f"{name}_tvalid": data(1), f"{name}_tready": ready(1)}

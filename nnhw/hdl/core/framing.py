@@ -1,4 +1,4 @@
-"""Where frames end."""
+"""Counts beats to tell where the frames of a stream end."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from amaranth.lib.wiring import In, Out
 
 
 class FrameCounter(wiring.Component):
-    """Counts the beats of frames.
+    """Counts the beats of frames that follow one another.
 
     Parameters
     ----------
-    beats: of a frame.
+    beats: beats of a frame.
 
     Members
     -------

@@ -1,4 +1,4 @@
-"""The engine of a core: bytes in and out, in the formats that the driver and `accelerator.json` name."""
+"""The engine of a core: streams of bytes in and out, in the formats of the driver and of `accelerator.json`."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ class CoreEngine(wiring.Component):
     Parameters
     ----------
     accelerator: what to build.
-    wide: take as many bytes at once as the engine does, where elements go well with bytes; else one at a time.
+    wide: an input beat has as many bytes as the first engine takes at once, unless elements cross the borders of
+        bytes (`InputFormat.unpacking`). False: it has one byte.
 
     Members
     -------
-    i: stream of `i_bytes` bytes at once, the first in the lowest bits; `i_beats` of them are a frame.
-    o: stream of bytes, `o_beats` a frame.
-    load: with a shared engine, the stream of bytes that brings its programs.
-    program_ready, program_refused: Out(1), likewise, what has become of them.
+    i: stream of beats of `i_bytes` bytes, the first in the lowest bits; `i_beats` beats are a frame.
+    o: stream of bytes, `o_beats` of them a frame.
+    load: with a shared engine only, the stream of the bytes of its programs.
+    program_ready, program_refused: Out(1), with a shared engine only: the program is loaded; it was refused.
     """
 
     def __init__(self, accelerator: Accelerator, wide: bool = True) -> None:

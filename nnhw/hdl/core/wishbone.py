@@ -15,11 +15,11 @@ from nnhw.hdl.core.streams import CoreEngine
 
 WORD_BYTES = 4
 RESULT_BYTES = 16
-"""Bytes of results that wait for the bus."""
+"""Bytes of results that the core holds until they are read; then the engine waits."""
 
 
 class Register(IntEnum):
-    """Words of the address space; a byte address is four times as large."""
+    """Addresses of the registers, in words of 32 bits: a byte address is four times as large."""
 
     STATUS = 0
     INPUT = 1
@@ -52,10 +52,10 @@ class Control(IntEnum):
 class WishboneCore(wiring.Component):
     """An accelerator behind eight registers of 32 bits.
 
-    A write to INPUT brings one to four bytes of a frame, the first in the lowest bits, as many as `sel_i` has ones from
-    the lowest on; write it where STATUS has ROOM. A read of RESULT takes a byte of a result, if there is one: bits 0
-    to 7, and bit 8 says that it was there. Nothing that is read or written holds the bus: each cycle is acknowledged
-    in the cycle behind it.
+    A write to INPUT brings one to four bytes of a frame, the first in the lowest bits: as many as `sel_i` has ones
+    from the lowest on. Write it only while STATUS has ROOM. A read of RESULT takes one byte of a result, if there is
+    one: it is in bits 0 to 7, and bit 8 says that there was one. No access ever waits: each one is acknowledged in the
+    next clock cycle.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class WishboneCore(wiring.Component):
 
     Members
     -------
-    clk_i, rst_i: In(1). The reset is synchronous, high.
+    clk_i, rst_i: In(1). The reset is synchronous, active high.
     cyc_i, stb_i, we_i: In(1). adr_i: In(3), of words, see `Register`. sel_i: In(4). dat_i: In(32).
     dat_o: Out(32). ack_o: Out(1), a register.
     irq: Out(1), a result is there, if CONTROL says so.
@@ -100,6 +100,7 @@ class WishboneCore(wiring.Component):
             results.w_en.eq(engine.o.valid),
             engine.o.ready.eq(results.w_rdy),
         ]
+        # A bus master keeps its strobe until it has seen `ack_o`: without it here, an access would take place twice.
         asked = self.cyc_i & self.stb_i & ~self.ack_o
         writes, reads = asked & self.we_i, asked & ~self.we_i
         m.d.sync += [self.ack_o.eq(asked), empties.eq(0)]
@@ -148,9 +149,9 @@ class WordBytes(wiring.Component):
 
     Members
     -------
-    word: In(32), put: In(1), a strobe, with `room`: as many bytes of the word come in as `sel` has ones from the
-        lowest on.
-    room: Out(1), a word can come in.
+    put: In(1), strobe: take `word`; without `room` it is lost.
+    word: In(32). sel: In(4): as many bytes of the word come in as it has ones from the lowest on.
+    room: Out(1), a word can come in: all bytes of the one before have left.
     o: stream of bytes, the lowest one first.
     """
 

@@ -1,7 +1,7 @@
-"""COBS on the fly, one byte per cycle: taken off while receiving, put on with one memory write per byte.
+"""COBS on the fly, one byte per cycle: decoded while receiving, encoded with one memory write per byte.
 
-Both ways keep the length: the code byte that leads a frame stays as one placeholder byte before the data, so that
-the decoded byte lies where its encoded byte lay.
+COBS replaces the zero bytes of a frame by distances to the next one, so that a zero byte can end the frame. Both
+directions keep the positions of bytes: the code byte that leads an encoded frame is a placeholder in the decoded one.
 
 Source: S. Cheshire, M. Baker, Consistent Overhead Byte Stuffing, IEEE/ACM Transactions on Networking 7(2), 1999.
 """
@@ -14,20 +14,20 @@ from amaranth.lib.wiring import In, Out
 
 
 class CobsDecoder(wiring.Component):
-    """Takes COBS off a frame of at most 254 bytes.
+    """Decodes a frame of at most 254 bytes.
 
-    Positions count from `FIRST` for the placeholder; the frame's first byte follows.
+    Positions count from `FIRST`, that of the placeholder; the frame's first byte follows.
 
     Members
     -------
     data: In(8), encoded byte, not zero.
     enable: In(1), takes `data`.
-    clear: In(1), starts the next frame; goes before `enable`.
+    clear: In(1), starts the next frame; it wins over `enable`.
     decoded: Out(8), decoded byte; zero in place of a code byte.
     strobe: Out(1), `decoded` is new in this cycle.
     position: Out(8), position of `decoded` while `strobe` is set, of the last byte after it.
-    too_long: Out(1), the frame has more than 254 bytes, and `position` means nothing. That a group is cut short by
-        the delimiter is not reported: then a CRC cannot hold, or the bytes are right all the same.
+    too_long: Out(1), the frame has more than 254 bytes, and `position` means nothing. A group that the delimiter cuts
+        short is not reported: either the CRC behind this finds the damage, or the bytes are right all the same.
 
     Timing
     ------
@@ -56,7 +56,7 @@ class CobsDecoder(wiring.Component):
         is_code = Signal()
         m.d.comb += [is_code.eq(position == code_position), self.position.eq(position)]
         m.d.sync += [self.strobe.eq(self.enable), self.decoded.eq(Mux(is_code, 0, self.data))]
-        # The carry behind the highest bit says it: it costs one cell, a comparison with 255 costs three.
+        # The carry out of the highest bit says `too_long`: it costs one cell, a comparison with 255 would cost three.
         following = Signal(9)
         m.d.comb += following.eq(position + 1)
         with m.If(self.enable):
@@ -72,8 +72,8 @@ class CobsEncoder(wiring.Component):
     """Turns a frame of at most 253 bytes into memory writes that leave it COBS-encoded.
 
     A byte that is not zero is written at its own place. A zero byte is not written: its place becomes the next code,
-    and the distance to it is written where the code before it belongs. A frame is ended by one more zero byte and
-    then by a `raw` zero byte, the delimiter.
+    and the distance to it is written where the code before it belongs. The user of this ends a frame with one more
+    zero byte, which closes the last group, and then with a `raw` zero byte in its place, the delimiter.
 
     Members
     -------

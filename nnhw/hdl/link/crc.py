@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 _POLYNOMIAL = 0xEDB88320
-# What the register holds after a message and its own CRC, least significant byte first, whatever the message.
+# The register's content behind any message that is followed by its own CRC, least significant byte first.
 RESIDUE = 0xDEBB20E3
 INITIAL = 0xFFFFFFFF
 
@@ -21,7 +21,13 @@ def step(state: int, byte: int) -> int:
 
 
 def initial_before(byte: int) -> int:
-    """Return the content from which `byte` leads to the initial one, so that a message may be led by that byte."""
+    """Return the content that becomes `INITIAL` once `byte` is taken in: for messages with that byte in front of them.
+
+    Parameters
+    ----------
+    byte: value in front of each message, which must not change its CRC.
+    """
+    # The steps of `step` backwards: the top bit tells whether the polynomial was added, as only that sets it.
     state = INITIAL
     for _ in range(8):
         carried = state >> 31
@@ -34,14 +40,14 @@ class Crc32(wiring.Component):
 
     Parameters
     ----------
-    initial: content after `clear`.
+    initial: content after a reset and after `clear`.
 
     Members
     -------
     data: In(8), byte to take in.
     enable: In(1), takes `data` in.
-    unload: In(1), moves the register by one byte towards its low end, when `enable` is also set.
-    clear: In(1), sets the initial content; goes before `enable`.
+    unload: In(1), together with `enable`: shifts the register down by one byte instead of taking `data` in.
+    clear: In(1), sets the initial content; it wins over `enable`.
     low: Out(8), next byte of the CRC to send.
     match: Out(1), the bytes taken in are a message and its CRC. halves: Out(2), the same of each half of the register.
 
@@ -75,6 +81,7 @@ class Crc32(wiring.Component):
             self.halves.eq(Cat(state[:16] == RESIDUE & 0xFFFF, state[16:] == RESIDUE >> 16)),
             self.match.eq(self.halves.all()),
         ]
+        # The CRC is linear: each bit of the mixed byte adds what it alone does to an empty register.
         columns = [step(0, 1 << bit) for bit in range(8)]
         shifted = Cat(state[8:], Const(0, 8))
         following: list[Value] = []

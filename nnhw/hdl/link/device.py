@@ -1,4 +1,4 @@
-"""A device: an engine behind the link, with byte streams."""
+"""A device: an engine behind the command processor of a link, between two streams of bytes."""
 
 from __future__ import annotations
 
@@ -14,32 +14,36 @@ from nnhw.hdl.link.program import ProgramSignature
 from nnhw.protocol import DeviceIdentity, ProgramState
 
 ENGINE_DOMAIN = "engine"
-"""Of the engine on a board: the clock of `sync`, without its reset: a second one would take a gate for each enable."""
+"""Clock domain of the engine on a board: the clock of `sync`, without a reset.
+
+The link resets the engine by `ResetInserter`; a second reset would cost a gate in front of each register's enable.
+"""
 
 
 def flash_pins(flash_offset: int | None) -> dict[str, Any]:
-    """Return the ports of a device for its flash."""
+    """Return the ports of a device that reads its program from flash; none without an offset. See `FlashReader`."""
     return {} if flash_offset is None else {"cs": Out(1), "clk": Out(1), "copi": Out(1), "cipo": In(1)}
 
 
 class LinkedEngine(wiring.Component):
-    """Link and engine in one clock domain.
+    """Link and engine at one clock.
 
     Parameters
     ----------
-    engine: component with byte streams `i` and `o`, images in and outputs out, back to back. One that runs programs has
-        a stream of bytes `load` too, and the ports of `ProgramSignature`, its own or as `program`.
+    engine: component with byte streams `i` and `o`: input frames and output frames, back to back. One that runs
+        programs also has a stream of bytes `load`, and the members of `ProgramSignature`, as ports of its own or in a
+        port `program`.
     identity: what the device says about itself.
-    array_id: of the array that programs must be made for; needed by an engine that runs them.
-    flash_offset: where in flash such an engine looks for a program when it starts; None: nowhere.
-    fastest_hz: clock for which what counts time has room; 0: that of the identity. Devices for slower clocks are the
-        same but for lookup tables.
+    array_id: identifies the array for which programs must be made; exactly for an engine that runs programs.
+    flash_offset: byte address in flash from which such an engine reads a program when it starts; None: it reads none.
+    fastest_hz: fastest clock that the same layout is to serve; counters of time have bits for it. 0: the clock of
+        `identity`. Devices that differ only in their clock, none faster than this, differ only in lookup tables.
 
     Members
     -------
     i, o: streams of bytes from and to the host.
-    overrun: In(1), strobe, a byte from the host was lost before `i`.
-    cs, clk, copi: Out(1), cipo: In(1), with a `flash_offset`: pins of the flash, see `FlashReader`.
+    overrun: In(1), strobe: a byte from the host was lost in front of `i`.
+    cs, clk, copi: Out(1), cipo: In(1), only with a `flash_offset`: pins of the flash, see `FlashReader`.
     """
 
     def __init__(
@@ -84,13 +88,13 @@ class LinkedEngine(wiring.Component):
         return m
 
     def connect_flash(self, m: Module, outer: Any) -> None:
-        """Connect the pins of the flash to those of the component around this device, where it has them."""
+        """Connect the flash's ports of this device, if it has them, to the ports of the same names of `outer`."""
         if self.flash_offset is not None:
             m.d.comb += [getattr(outer, name).eq(getattr(self, name)) for name in ("cs", "clk", "copi")]
             m.d.comb += self.cipo.eq(outer.cipo)  # type: ignore[attr-defined]
 
     def _connect_program(self, m: Module, link: Link) -> Value:
-        """Connect what loads programs; return the engine's reset."""
+        """Connect link, and flash if there is one, to the engine's program ports; return the engine's reset."""
         load, program = self.engine.load, getattr(self.engine, "program", self.engine)  # type: ignore[attr-defined]
         m.d.comb += [getattr(link.program, name).eq(getattr(program, name)) for name in ProgramSignature().members]
         if self.flash_offset is None:

@@ -1,4 +1,4 @@
-"""The gateware of each link of a board: what stands between its pins and the byte streams of a device."""
+"""The gateware of each kind of link: what stands between a board's pins and the byte streams of a device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from nnhw.links.uart import clocks_per_bit
 def _uart_device(device: LinkedEngine, link: BoardLink) -> UartDevice:
     """Return a device at a serial port.
 
-    One that speaks two rates at some clocks has the logic of two at each: where it speaks one, both are the same.
+    If the link has a faster rate at some clocks, the logic for two rates is there at every clock, so that one layout
+    serves all; at a clock that allows one rate only, both are that rate.
     """
     assert isinstance(link, Uart)
     rates = link.rates(device.identity.clock_hz)
@@ -31,15 +32,15 @@ DEVICES: Mapping[str, Callable[[LinkedEngine, BoardLink], wiring.Component]] = {
     "uart": _uart_device,
     "spi": lambda device, link: SpiDevice(device),
 }
-"""By the kind of the link."""
+"""Makes the component between pins and device, by the kind of the link."""
 
 
 def device_at(link: BoardLink, device: LinkedEngine) -> wiring.Component:
-    """Return a device behind the pins of a link, whose ports are those that `link.ports` names.
+    """Return a component with the ports that `link.ports` names, and the device behind them.
 
     Raises
     ------
-    InputError: the device's clock does not serve the link.
+    InputError: the link cannot work at the device's clock.
     """
     if problem := link.clock_problem(device.identity.clock_hz):
         raise InputError(problem)

@@ -1,6 +1,7 @@
-"""Counters whose ends depend on the clock: the ends lie in lookup tables, so that the layout serves other clocks, too.
+"""Comparisons of counters with ends that depend on the clock, in lookup tables whose content can be replaced.
 
-Where a family has no such cells (`nnhw.hdl.cells`), this is a comparison with constants.
+So one placed layout serves several clocks. In families without such cells (`Cells.lookup_table`), and in simulators,
+they are comparisons with constants.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ def is_at_end(
 ) -> Value:
     """Return whether a counter is at its end, in the same cycle.
 
-    Each lookup table sees some bits of the counter, and which end is meant; all tables must agree. So it takes as many
-    cells as a comparison with one constant does, or one or two more.
+    Each lookup table sees some bits of the counter, and `which`; the counter is at its end where all tables agree. This
+    takes as many cells as a comparison with one constant, or one or two more.
 
     Parameters
     ----------
-    ends: that it may have, 1, 2 or 4 of them.
-    which: number of the end that is meant; None: the only one.
-    name: of the cells, without their number.
+    ends: values at which the counter may end: 1, 2 or 4 of them.
+    which: index of the end that counts now, 1 or 2 bits; None: there is only one.
+    name: prefix of the cells' names.
     """
     choice = which if which is not None and len(ends) > 1 else Const(0, 0)
     assert len(ends) == 1 << len(choice), "an end for each choice"
@@ -41,6 +42,9 @@ def is_at_end(
 
 
 def _agrees(place: int, low: int, step: int, ends: Sequence[int]) -> bool:
-    """Return whether the bits of the counter in a place of a table, those from `low` on, are those of the end there."""
+    """Return the entry of a table at index `place`: whether its counter bits, from bit `low` on, are those of the end.
+
+    The lowest `step` bits of the index are bits of the counter, those above choose the end.
+    """
     mask = (1 << step) - 1
     return place & mask == ends[place >> step] >> low & mask

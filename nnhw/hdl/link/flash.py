@@ -14,14 +14,16 @@ from nnhw.hdl.link.ends import is_at_end
 WAKE_UP, READ = 0xAB, 0x03
 """Release from deep power-down, in which an iCE40 leaves the flash; read at up to 33 MHz in any flash."""
 PAUSE_S = 50e-6
-"""Before and after the release; data sheets ask for 3 microseconds (W25Q) to 30 (N25Q)."""
+"""Shortest pause before and after the release, in seconds; data sheets ask for 3e-6 (W25Q) to 30e-6 (N25Q)."""
 MOST_HZ = 12_500_000
-"""Of the flash's clock: half a period, 40 ns, is enough for both pads, the flash (8 ns) and the board."""
+"""Fastest clock of the flash: half a period, 40 ns, is enough for both pads, the flash (8 ns) and the board."""
 ADDRESS_BITS = 24
 _HOLD_CYCLES = 4
 
 
 class _Phase(enum.IntEnum):
+    """What the reader does: it pauses and sends twice, first the release, then the command; then it reads."""
+
     PAUSE = 0
     SEND = 1
     READ = 2
@@ -29,30 +31,31 @@ class _Phase(enum.IntEnum):
 
 
 def half_cycles(clock_hz: int) -> int:
-    """Return the cycles in half a period of the flash's clock."""
+    """Return half a period of the flash's clock, in cycles of the design's clock."""
     return math.ceil(clock_hz / (2 * MOST_HZ))
 
 
 class FlashReader(wiring.Component):
-    """Reads bytes from a place in flash on, until it is told to end; once after power-up.
+    """Reads the bytes of a flash from an offset on, once after power-up, until it is told to end.
 
     Parameters
     ----------
-    offset: of the first byte.
-    clock_hz: of the `sync` domain.
-    fastest_hz: clock that the logic has room for; 0: this one.
+    offset: byte address of the first byte.
+    clock_hz: clock of the `sync` domain.
+    fastest_hz: fastest clock for which the counters have bits, see `LinkedEngine`; 0: `clock_hz`.
 
     Members
     -------
-    o: stream of bytes. While one waits, the flash's clock stands.
-    restart: In(1), begins anew, unless it has ended.
-    end: In(1), ends it for good.
+    o: stream of bytes. While one waits to be taken, the flash's clock stands still.
+    restart: In(1), begin anew, unless it has ended.
+    end: In(1), end for good, until the next reset of `sync`.
     busy: Out(1), it has not ended.
     cs: Out(1), the flash is selected; clk, copi: Out(1); cipo: In(1). SPI mode 0, single bits, highest first.
 
     Timing
     ------
-    A bit takes twice `half_cycles`. The first byte comes 100 microseconds and 48 bits after the start.
+    A bit takes twice `half_cycles` cycles. The first byte comes two pauses and 48 bits after the start; a pause is
+    `PAUSE_S`, rounded up to a power of two of half periods.
     """
 
     def __init__(self, offset: int, clock_hz: int, fastest_hz: int = 0) -> None:
@@ -60,7 +63,8 @@ class FlashReader(wiring.Component):
         self.offset = offset
         self.half_cycles = half_cycles(clock_hz)
         self._most = max(half_cycles(fastest_hz), self.half_cycles)
-        # A power of two of half periods, so that the end is one bit and not a comparison; they count a command too.
+        # A power of two of half periods, so that the end is one bit and not a comparison. The same counter counts the
+        # 64 half periods of a command: hence 6 bits at least.
         self._pause_log2 = max(6, math.ceil(math.log2(PAUSE_S * min(clock_hz, 2 * MOST_HZ))))
         super().__init__(
             {
@@ -104,7 +108,7 @@ class FlashReader(wiring.Component):
         return m
 
     def _divide(self, m: Module) -> Signal:
-        """Return: half a period is over, and no byte waits."""
+        """Return a strobe: half a period of the flash's clock is over, and no byte waits to be taken."""
         tick = Signal()
         waits = self.o.valid & ~self.o.ready
         if self._most == 1:
@@ -122,23 +126,29 @@ class FlashReader(wiring.Component):
         return tick
 
     def _send(self, m: Module, count: Signal, woken: Signal, sent: Signal) -> None:
-        """Clock out the release alone, or the command with its address; `count` counts half periods."""
+        """Clock out the 8 bits of the release, or the 32 of the read command; `count` counts half periods.
+
+        Parameters
+        ----------
+        woken, sent: the release, or the command, ends with this tick.
+        """
         m.d.sync += self.clk.eq(~count[0])
         with m.If(~self._awake & woken):
             m.d.sync += [count.eq(0), self._awake.eq(1), self._phase.eq(_Phase.PAUSE), self.cs.eq(0), self.clk.eq(0)]
-        # The falling edge of the last bit is the first one of the data.
+        # The clock's falling edge behind the last bit of the command is the one with which the data begins.
         with m.If(self._awake & sent):
             m.d.sync += [count.eq(0), self._phase.eq(_Phase.READ)]
 
     def _read(self, m: Module, count: Signal) -> None:
-        """Take a bit with each rising edge: the flash gave it half a period before."""
+        """Take a bit with each rising edge of the clock: the flash has shown it since the falling edge before."""
         m.d.sync += self.clk.eq(~count[0])
+        # Bits 1 to 3 of `count` are the number of the bit in its byte.
         with m.If(~count[0]):
             m.d.sync += self.o.payload.eq(Cat(self.cipo, self.o.payload[:-1]))
             m.d.sync += self.o.valid.eq(count[1:4].all())
 
     def _command(self, m: Module, tick: Signal, count: Signal) -> None:
-        """Hold what is sent: it moves with the falling edges."""
+        """Add the shift register of what is sent: it shifts with the clock's falling edges."""
         command = Signal(8 + ADDRESS_BITS)
         m.d.comb += self.copi.eq(command[-1])
         with m.If(self._phase == _Phase.PAUSE):
@@ -149,11 +159,11 @@ class FlashReader(wiring.Component):
 
 
 class FlashLoader(wiring.Component):
-    """Gives an engine the program in flash when the device starts, and then, or in its place, that of the link.
+    """Loads an engine with the program in flash when the device starts, unless the link sends one first.
 
-    It reads until the engine says that the program is READY or REFUSED: the engine knows its length. A reset of the
-    engine before begins the reading anew; a byte of the link ends it for good, and the engine is reset once more, so
-    that this byte is the first that it sees.
+    It reads until the engine, which knows the program's length, says that the program is READY or REFUSED. If the
+    engine is reset before that, reading begins anew. A byte of the link ends reading for good, and the engine is reset
+    once more, so that this byte is the first that it sees.
 
     Parameters
     ----------
@@ -162,10 +172,10 @@ class FlashLoader(wiring.Component):
     Members
     -------
     i: stream of bytes from the link; o: to the engine.
-    reset: In(1), the engine is being reset.
-    reset_engine: Out(1), resets it too, at once or a cycle later.
+    reset: In(1), the engine is being reset by the link.
+    reset_engine: Out(1), the engine has to be reset as well, for the byte of the link that follows.
     decided: In(1), the program is READY or REFUSED.
-    cs, clk, copi, cipo: as of `FlashReader`.
+    cs, clk, copi, cipo: see `FlashReader`.
     """
 
     def __init__(self, offset: int, clock_hz: int, fastest_hz: int = 0) -> None:
@@ -200,7 +210,8 @@ class FlashLoader(wiring.Component):
             reader.o.ready.eq(self.o.ready),
             self.i.ready.eq(self.o.ready & ~reader.busy & ~hold.any()),
         ]
-        # Registers in front of what these two stop; the engine's reset lasts longer.
+        # The reader hears of both a cycle late, which does no harm: a reset of the engine lasts 3 cycles or more. The
+        # bytes of the link wait one cycle longer than the reset that they cause.
         m.d.sync += [reader.restart.eq(self.reset), reader.end.eq(self.i.valid | self.decided), hold.eq(hold >> 1)]
         with m.If(reader.busy & self.i.valid):
             m.d.sync += hold.eq(~0)

@@ -13,26 +13,27 @@ from nnhw.protocol import DeviceIdentity, ProgramState
 
 
 class Link(wiring.Component):
-    """Speaks the protocol with the host on one side, plain image and output bytes with the engine on the other.
+    """Speaks the protocol with the host on one side, and plain input and output bytes with the engine on the other.
 
     Parameters
     ----------
-    identity: what the device says about itself; `output_bytes` cuts the engine's bytes into RESULT frames.
-    array_id: of the array whose programs the engine runs; None: it runs none, and the link knows nothing of programs.
+    identity: what the device says about itself; its `output_bytes` cut the engine's bytes into RESULT frames.
+    array_id: identifies the array whose programs the engine runs; None: the engine runs none.
 
     Members
     -------
     i, o: streams of bytes from and to the host.
-    overrun: In(1), strobe, a byte from the host was lost before `i`.
-    o_engine: stream of image bytes to the engine.
+    overrun: In(1), strobe: a byte from the host was lost in front of `i`.
+    o_engine: stream of input bytes to the engine.
     i_engine: stream of output bytes from the engine.
-    reset_engine: Out(1), empties the engine; set for at least 3 cycles.
-    o_load: stream of the bytes of a program to the engine; program: In(ProgramSignature), its state. Both only with
-        an `array_id`; the program's `output_bytes` then cuts the engine's bytes.
+    reset_engine: Out(1), the engine has to be reset; it is 1 for at least 3 cycles.
+    o_load: only with an `array_id`: stream of the bytes of a program to the engine.
+    program: In(ProgramSignature), only with an `array_id`: the program's state; its `output_bytes` then cut the
+        engine's bytes into RESULT frames.
 
     Timing
     ------
-    A byte per cycle on each stream, framing apart: for DATA frames of n bytes n bytes in n + 12 cycles.
+    A byte per cycle on each stream but for framing: a DATA frame of n payload bytes takes n + 12 cycles.
     """
 
     def __init__(self, identity: DeviceIdentity, array_id: int | None = None) -> None:
@@ -84,6 +85,7 @@ class Link(wiring.Component):
         )
         # One register between the handshakes and the counters' adder.
         m.d.sync += [transmitter.input_waits.eq(input_waits), transmitter.output_waits.eq(output_waits)]
+        # The engine is in reset from the RESET frame until the answer to it is being built.
         resetting = Signal()
         with m.If(receiver.reset):
             m.d.sync += resetting.eq(1)
@@ -93,7 +95,7 @@ class Link(wiring.Component):
         return m
 
     def _connect_program(self, m: Module, receiver: FrameReceiver, transmitter: FrameTransmitter) -> None:
-        """Part the payloads of DATA and LOAD, and show the program's state to both sides."""
+        """Send the payloads of DATA and LOAD frames to their streams, and the program's state to both sides."""
         wiring.connect(m, wiring.flipped(self.program), transmitter.program)
         m.d.comb += [
             self.o_engine.payload.eq(receiver.o.payload),

@@ -10,25 +10,26 @@ from nnhw.hdl.link.device import LinkedEngine, flash_pins
 
 
 class SpiPeripheral(wiring.Component):
-    """Bytes from and to an SPI controller, both at once.
+    """Sends bytes to an SPI controller and receives bytes from it, both at once.
 
-    While no byte waits in `i`, zeros are sent: they are delimiters, which mean nothing between frames. What a byte is,
-    is decided before its first bit, and a byte leaves `i` with its last bit: one that is cut off by `cs` is sent again.
-    Of a byte from the controller that is cut off, nothing is taken.
+    While no byte waits in `i`, zeros are sent: they are delimiters, which mean nothing between frames. Which byte is
+    sent is decided before its first bit. It leaves `i` with its last bit, so one that `cs` cuts off is sent again; a
+    byte from the controller that is cut off is dropped.
 
     Members
     -------
-    cs: In(1), active low; sck, copi: In(1). Not synchronous.
-    cipo: Out(1), a register. selected: Out(1), follows `cs` without a clock: `cipo` is to be driven.
+    cs: In(1), active low, sck, copi: In(1). Asynchronous to the clock.
+    cipo: Out(1), a register.
+    selected: Out(1), the inverse of `cs`, not clocked: the pin of `cipo` is to be driven.
     irq: Out(1), a register: a byte waits to be read.
     i: stream of bytes to the controller. o: stream of bytes from it.
-    overrun: Out(1), strobe: a byte was lost, as the one before had not been taken.
+    overrun: Out(1), strobe: a byte was lost, because the one before had not been taken.
 
     Timing
     ------
-    `sck` may have at most a sixth of the clock's frequency, and each of its levels lasts 2 cycles or more: a bit is on
-    `cipo` 3 cycles behind the rising edge that the bit before was sampled with, at the latest. Between the falling edge
-    of `cs` and the first of `sck` lie 4 cycles or more, and `cs` stays high for 4 cycles or more.
+    `sck` has at most a sixth of the clock's frequency, and each of its levels lasts 2 cycles or more: a bit is on
+    `cipo` at the latest 3 cycles after the rising edge with which the controller samples the bit before. From the
+    falling edge of `cs` to the first edge of `sck` there are 4 cycles or more; `cs` stays high for 4 cycles or more.
     """
 
     def __init__(self) -> None:
@@ -52,6 +53,7 @@ class SpiPeripheral(wiring.Component):
         m.submodules.cs_synchronizer = cdc.FFSynchronizer(self.cs, cs, init=1)
         m.submodules.sck_synchronizer = cdc.FFSynchronizer(self.sck, sck)
         m.submodules.copi_synchronizer = cdc.FFSynchronizer(self.copi, copi)
+        # `filling`: the byte that is being sent is a zero that fills a gap; nothing leaves `i` with it.
         bit, filling = Signal(3), Signal(init=1)
         outgoing, incoming = Signal(8), Signal(7)
         rising, last = Signal(), Signal()
@@ -85,8 +87,8 @@ class SpiDevice(wiring.Component):
 
     Members
     -------
-    spi_cs, spi_sck, spi_copi: In(1), not synchronous. spi_cipo, spi_selected, spi_irq: Out(1). See `SpiPeripheral`.
-    cs, clk, copi, cipo: those of the device's flash, where it has them.
+    spi_cs, spi_sck, spi_copi: In(1), asynchronous. spi_cipo, spi_selected, spi_irq: Out(1). See `SpiPeripheral`.
+    cs, clk, copi, cipo: pins of the flash, if the device reads one, see `FlashReader`.
     """
 
     def __init__(self, device: LinkedEngine) -> None:

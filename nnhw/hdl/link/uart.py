@@ -14,25 +14,26 @@ from nnhw.hdl.link.ends import is_at_end
 from nnhw.links.uart import SHORT_CYCLES
 
 _LONGEST = 10.5
-"""Bits of the faster of two rates that a low must last to be none of its bytes."""
+"""How long a low must last, in bits of the faster of two rates, to be no byte of that rate."""
 
 
 class RateDetector(wiring.Component):
-    """Tells by the length of lows on a line which of two rates its sender has.
+    """Tells from the lengths of the low phases of a line which of two rates its sender uses.
 
-    No byte holds the line low for more than 9 bits, so a longer low is no byte of the faster rate; a zero byte of the
-    slower one is such a low. A low shorter than a bit of the slower rate is none of its bits. The driver begins a
-    session with a zero byte, so a session at the slower rate is heard from its first byte on; one at the faster rate
-    behind a slower one from its second question on.
+    A byte holds the line low for at most 9 bits, so a longer low is no byte of the faster rate; a zero byte of the
+    slower rate is such a low. A low that is shorter than a bit of the slower rate is of the faster one. The driver
+    begins a session with a zero byte: so a session at the slower rate is understood from its first byte on, and one at
+    the faster rate that follows a slower one from its second question on.
 
     Parameters
     ----------
     divisors: clock cycles of a bit at both rates, the faster one first.
-    most: cycles of a bit of the faster rate that the logic has room for; 0: as many as there are.
+    most: the counter has bits for so many cycles per bit of the faster rate, see `UartDevice`; 0: for `divisors`.
 
     Members
     -------
-    line: In(1), the line. slow: Out(1), a register: the sender has the slower rate; the faster one at the start.
+    line: In(1), the line, synchronous.
+    slow: Out(1), a register: the sender uses the slower rate. 0 after a reset.
     """
 
     def __init__(self, divisors: Sequence[int], most: int = 0) -> None:
@@ -44,13 +45,14 @@ class RateDetector(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        # `low` counts the cycles of a low, up to the longest; `is_medium`: it has lasted longer than `shortest`.
         low, is_long, is_medium = Signal(range(self._limit + 1)), Signal(), Signal()
         m.d.comb += is_long.eq(is_at_end(m, platform, low, [self.longest], name="longest"))
         with m.If(self.line):
             m.d.sync += [low.eq(0), is_medium.eq(0)]
         with m.Elif(~is_long):
             m.d.sync += low.eq(low + 1)
-            # Set when `low` becomes one more.
+            # Compared before the increment: it is set when `low` becomes one more than that.
             with m.If(is_at_end(m, platform, low, [self.shortest], name="shortest")):
                 m.d.sync += is_medium.eq(1)
         with m.If(is_long):
@@ -66,17 +68,17 @@ class UartTransmitter(wiring.Component):
     Parameters
     ----------
     divisors: clock cycles per bit, 3 or more, of one rate, or of two, the faster one first.
-    most: cycles per bit that the logic has room for; 0: as many as there are.
+    most: the counter has bits for so many cycles per bit, see `UartDevice`; 0: for `divisors`.
 
     Members
     -------
     i: stream of bytes.
-    slow: In(1), the second rate is the sender's.
+    slow: In(1), send at the second rate.
     tx: Out(1), the line, 1 when idle.
 
     Timing
     ------
-    10 bits of so many cycles per byte.
+    A byte takes 10 bits of `divisors` cycles each.
     """
 
     def __init__(self, *divisors: int, most: int = 0) -> None:
@@ -92,11 +94,12 @@ class UartTransmitter(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        # Above the data stands the stop bit; when it has left and nothing but zeros came after, the byte is sent.
+        # The stop bit, a one, lies above the data, and zeros follow it: when all is zero, it has left.
         shift = Signal(9)
         elapsed, slow = Signal(range(self._most)), Signal()
         tick, sent = Signal(), Signal()
-        # The ticks run freely: a byte that comes to an idle line waits for the next.
+        # The ticks run freely: a byte that comes to an idle line waits for the next one. The end is two less than the
+        # divisor, because `tick` is a register and `elapsed` counts from 0.
         ends = [divisor - 2 for divisor in self._divisors]
         m.d.sync += [elapsed.eq(elapsed + 1), tick.eq(is_at_end(m, platform, elapsed, ends, slow))]
         with m.If(tick):
@@ -119,30 +122,30 @@ class _Phase(enum.IntEnum):
 
 
 class UartReceiver(wiring.Component):
-    """Receives bytes, sampled in the middle of each bit. A missing stop bit is waited for.
+    """Receives bytes, sampled in the middle of each bit. Where the stop bit is missing, it waits for the line to rise.
 
     Parameters
     ----------
     divisors: clock cycles per bit, 3 or more, of one rate, or of two, the faster one first.
-    most: cycles per bit that the logic has room for; 0: as many as there are.
+    most: the counter has bits for so many cycles per bit, see `UartDevice`; 0: for `divisors`.
 
     Members
     -------
-    rx: In(1), the line, not synchronous.
-    slow: Out(1), of two rates the sender has the second, see `RateDetector`.
+    rx: In(1), the line, asynchronous to the clock.
+    slow: Out(1), the sender uses the second of two rates, see `RateDetector`.
     o: stream of bytes.
-    overrun: Out(1), strobe, a byte was lost: it had not been taken in time.
+    overrun: Out(1), strobe: a byte was lost, because it had not been taken in time.
 
     Timing
     ------
-    A byte waits at least half a bit and one more, until the data bits of the next one begin: 1.5 * divisor - 1 cycles.
-    With bits of less than 8 cycles, or two rates, it waits in a register of its own until the next byte is whole:
+    A byte can be taken for at least 1.5 bits, until the data bits of the next one begin: 1.5 * divisor - 1 cycles.
+    With bits of less than 8 cycles, or two rates, it waits in a register of its own until the next byte is complete:
     10 * divisor - 2 cycles.
 
     Range
     -----
-    Edges are seen up to a cycle late, and a bit is sampled a cycle or more from either end. A sender may be 2 % faster
-    or slower with edges that are a tenth of a cycle early or late, or 1 % with a quarter of a cycle.
+    Edges are seen up to a cycle late, and a bit is sampled a cycle or more from either end. So a sender may be 2 %
+    faster or slower if its edges are at most a tenth of a cycle early or late, or 1 % if they are a quarter of a cycle.
     """
 
     def __init__(self, *divisors: int, most: int = 0) -> None:
@@ -165,13 +168,13 @@ class UartReceiver(wiring.Component):
             m.submodules.detector = detector = RateDetector(self._divisors, self._most)
             m.d.comb += [detector.line.eq(line), self.slow.eq(detector.slow)]
         phase = Signal(_Phase)
-        # Starts with a mark in the highest place; when it stands in the lowest, the next data bit is the last.
+        # Begins with a mark, a one in the highest place; when it is in the lowest, the next data bit is the last one.
         shift = Signal(8)
-        # A bit keeps the rate that it has begun with.
+        # The rate may change only between two bits.
         elapsed, slow = Signal(range(self._most)), Signal()
         sample, begun, whole = Signal(), Signal(), Signal()
-        # A sample is decided a cycle before. To the middle of the start bit two cycles have gone into the synchronizer
-        # and one into the decision.
+        # A sample is decided a cycle before it is taken. Of the first half of the start bit, two cycles are lost in the
+        # synchronizer and one in that decision.
         halves = [(divisor - 1) // 2 - 1 for divisor in self._divisors]
         ends = [*halves, *(divisor - 2 for divisor in self._divisors)]
         is_data = phase[1]
@@ -207,7 +210,12 @@ class UartReceiver(wiring.Component):
         return m
 
     def _connect_output(self, m: Module, shift: Signal, begun: Signal, whole: Signal) -> None:
-        """Offer each byte: as it lies in `shift` until the next one begins, or out of a register."""
+        """Offer each byte: as it lies in `shift`, until the next one begins, or from a register of its own.
+
+        Parameters
+        ----------
+        begun, whole: the data bits of a byte begin; a byte is complete.
+        """
         if len(self._divisors) > 1 or min(self._divisors) < SHORT_CYCLES:
             with m.If(whole):
                 m.d.comb += self.overrun.eq(self.o.valid & ~self.o.ready)
@@ -226,15 +234,16 @@ class UartDevice(wiring.Component):
 
     Parameters
     ----------
-    divisors: clock cycles per bit, of one rate, or of two, the faster one first: it then speaks that of the host, see
+    device: what is behind the line.
+    divisors: clock cycles per bit, of one rate, or of two, the faster one first: then it uses the rate of the host, see
         `RateDetector`.
-    most: cycles per bit that the logic has room for; 0: as many as there are. Devices whose clocks differ, but not this
-        and the number of rates, differ in lookup tables alone.
+    most: counters have bits for so many cycles per bit; 0: for `divisors`. Devices with the same `most` and the same
+        number of rates differ, whatever their clocks, in lookup tables only.
 
     Members
     -------
-    rx: In(1), not synchronous. tx: Out(1).
-    cs, clk, copi, cipo: those of the device's flash, where it has them.
+    rx: In(1), asynchronous to the clock. tx: Out(1).
+    cs, clk, copi, cipo: pins of the flash, if the device reads one, see `FlashReader`.
     """
 
     def __init__(self, device: LinkedEngine, *divisors: int, most: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""The way of programs into several shared engines: their images come one behind the other."""
+"""Loads programs into several shared engines: their images come one behind the other."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from nnhw.hdl.shared.engine import SharedEngine
 from nnhw.protocol import ProgramState
 
 VERDICT_CYCLES = 4
-"""From a byte to the state of the engine that it went to."""
+"""Cycles from a byte until the state of the engine that took it is known."""
 
 
 class ChainLoader(wiring.Component):
-    """Give each engine its image, and tell the state of all as that of one program.
+    """Gives each engine its image, and shows the state of all as that of one program.
 
-    When the first engine gets its first byte, the others have no program any more: either all programs are of one
-    load, or there is none.
+    When the first engine gets a byte, the others drop their programs: so either all programs are of one load, or there
+    is none.
 
     Parameters
     ----------
-    engines: in stream order; all but the first have the input `forget`, see `Loader`. They are not parts of this
-        component.
+    engines: in stream order; all but the first have the input `forget`, see `Loader`. They are submodules of another
+        component, not of this one.
 
     Members
     -------
@@ -46,6 +46,7 @@ class ChainLoader(wiring.Component):
         is_ready = Cat(engine.state == ProgramState.READY for engine in engines)
         passed = Signal()
         m.d.comb += [
+            # The current engine has its whole image: the next byte belongs to the engine behind it.
             passed.eq(begun & ~hold.any() & is_ready.bit_select(current, 1) & (current != len(engines) - 1)),
             self.load.ready.eq(~hold.any() & ~passed),
         ]
@@ -63,7 +64,7 @@ class ChainLoader(wiring.Component):
         return m
 
     def _tell(self, m: Module, current: Signal, is_ready: Value) -> None:
-        """Join the states of all engines."""
+        """Drive `program` from the states of all engines."""
         engines, first = self.engines, self.engines[0]
         refused = Cat(engine.state == ProgramState.REFUSED for engine in engines)
         loading = Cat(engine.state == ProgramState.LOADING for engine in engines)
@@ -71,6 +72,7 @@ class ChainLoader(wiring.Component):
         for engine in reversed(engines):
             reason = Mux(engine.state == ProgramState.REFUSED, engine.reason, reason)
         crc: Value = C(0, 32)
+        # Rotated, because the CRCs of equal programs would cancel each other.
         for place, engine in enumerate(engines):
             crc = crc ^ engine.crc.rotate_left(place)
         state = Mux(

@@ -1,4 +1,4 @@
-"""The requantizer's constants of all lanes, in block RAM."""
+"""The memories of the requantizers' constants, of all lanes of the record that runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nnhw.hdl.memory import block_ram
 from nnhw.hdl.shared.memory import WordRam
 
 Span = tuple[int, int, int]
-"""A word of a lane, and a range of its bits."""
+"""(number of a memory word of a lane's constants, first bit in it, end of the bits)."""
 
 
 class Constants(wiring.Component):
@@ -23,14 +23,14 @@ class Constants(wiring.Component):
 
     Parameters
     ----------
-    pieces: name -> (lowest bit, bits) in what the words of a lane make together.
+    pieces: name -> (lowest bit, bits) in the number that the memory words of a lane make together.
 
     Members
     -------
-    take: in, one bit for each word of a lane: it is the word in `word`, and belongs to the lanes that share it, the
-    `group`-th such.
-    at_<piece>: in, position: of the lanes `position * drains + d`.
-    <piece>: out, those of all d, after the next edge.
+    take: in, one bit for each memory word of a lane's constants: `word` is that word. group: in, of which lanes: those
+        whose constants share words are a group.
+    at_<piece>: in, position to read: that of the lanes position * drains + d, for all d in 0..drains - 1.
+    <piece>: out, the piece of these lanes, d = 0 in the lowest bits, after the next edge.
     """
 
     def __init__(self, array: ArrayConfig, pieces: Mapping[str, tuple[int, int]]) -> None:
@@ -45,7 +45,7 @@ class Constants(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         array = self.array
-        # Where block RAMs are written bit by bit, those of all lanes that leave at once lie in one.
+        # Where single bits of a block RAM's word can be written, the lanes that leave together share a memory.
         is_joined = array.drain_cycles > 1 and cells_of(platform).writes_single_bits
         for name, (low, bits) in self.pieces.items():
             units = [self._spans(low, bits, unit) for unit in range(array.drains)]
@@ -57,9 +57,10 @@ class Constants(wiring.Component):
         return m
 
     def _spans(self, low: int, bits: int, unit: int) -> list[Span]:
-        """Return the words in which a piece of a unit's constants lies: which, and from which bit to which."""
+        """Return the parts of memory words of which a piece of a unit's constants consists, lowest first."""
         array = self.array
         low += unit % array.constant_lanes * array.constant_bits
+        # The piece is cut where a word ends.
         edges = sorted({low, low + bits, *range(0, low + bits, array.word_bits)} - set(range(low)))
         return [
             (start // array.word_bits, start % array.word_bits, start % array.word_bits + end - start)
@@ -67,7 +68,7 @@ class Constants(wiring.Component):
         ]
 
     def _apart(self, m: Module, name: str, spans: Sequence[Span], address: Value) -> list[Value]:
-        """Add a memory for a word of each unit's constants; return their outputs."""
+        """Add a memory for one span of each unit's constants; return their outputs."""
         words = []
         for unit, (index, first, end) in enumerate(spans):
             m.submodules[f"{name}_{unit}"] = ram = WordRam(self.array.drain_cycles, end - first, end - first)
@@ -77,7 +78,7 @@ class Constants(wiring.Component):
         return words
 
     def _joined(self, m: Module, name: str, spans: Sequence[Span], address: Value) -> list[Value]:
-        """Add one memory for a word of all units' constants; return the outputs of each."""
+        """Add one memory for one span of all units' constants; return the part of each unit in its output."""
         bits = spans[0][2] - spans[0][1]
         m.submodules[name] = memory = block_ram(self.array.drain_cycles, bits * len(spans))
         writer, reader = memory.write_port(granularity=bits), memory.read_port()
@@ -91,11 +92,11 @@ class Constants(wiring.Component):
         return [reader.data[unit * bits : (unit + 1) * bits] for unit in range(len(spans))]
 
     def _written(self, unit: int, index: int) -> Value:
-        """Return whether a word of a unit's constants has come."""
+        """Return whether `word` is now word `index` of a unit's constants."""
         joined = self.array.constant_lanes
         groups = (self.array.drains // joined - 1).bit_length()
         return self.take[index] & (self.group[:groups] == unit // joined) if groups else self.take[index]
 
     def _row(self) -> Value:
-        """Return the position whose constants come."""
+        """Return the position to which the constants in `word` belong."""
         return self.group >> (self.array.drains // self.array.constant_lanes - 1).bit_length()

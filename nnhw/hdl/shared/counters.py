@@ -17,7 +17,7 @@ _PORTS = {"busy": "busy", "input_wait": "input_waits", "output_wait": "output_wa
 
 
 class RecordCounters(wiring.Component):
-    """Count what each record takes, and tell it when the next one begins.
+    """Counts the cycles that each record takes, and shows the counts when the next record begins.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ class RecordCounters(wiring.Component):
 
     Members
     -------
-    record, busy, input_waits, output_waits: in, of a `SharedEngine`.
+    record, busy, input_waits, output_waits: in, the ports of a `SharedEngine`.
     valid: out, strobe: a record has ended.
     payload: out, with it: its index and the fields of a `nnhw.engines.shared.counters.RecordCount`, the index lowest.
     """

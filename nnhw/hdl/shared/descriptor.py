@@ -1,4 +1,4 @@
-"""The registers of a descriptor: each takes its bits from the word that it lies in."""
+"""The registers for the fields of a record's descriptor: each takes its bits from the memory word that has them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _INVERTED = ("low", "high", "height", "width", "pivot")
 
 
 def field_shapes(array: ArrayConfig) -> Mapping[str, Shape]:
-    """Return the shape of each field that is a register, no wider than the array needs it.
+    """Return the shapes of the fields that are registers, no wider than the array needs them.
 
-    What is added to addresses is in a memory, and where results go in `Descriptor.target`.
+    Steps of addresses are in a memory instead (`AddressWalker`), and the target address in `Descriptor.target`.
     """
     table = {name for names in STEPS for name in names}
     needed = {"rows": (array.rows - 1).bit_length() + 1, "outputs": max((array.lanes - 1).bit_length(), 1)}
@@ -37,15 +37,15 @@ class Descriptor(wiring.Component):
 
     Members
     -------
-    take: in, one bit for each word of a descriptor: it is the word in `word`.
-    word: in.
-    written: in, strobe: a word of a pixel is written to `target`. stored: in, with it: it is the pixel's last.
-    streams: in, strobe: a word of weights is read at `target`. streamed_all: in, strobe: it was the last. Both only
-        where weights may come while a record runs.
+    take: in, one bit for each memory word of a descriptor: `word` is that word.
+    word: in, a word from memory.
+    written: in, strobe: a word is written at `target`. stored: in, with it: it is the last one of its pixel.
+    streams: in, strobe: a word of weights is read at `target`. streamed_all: in, strobe: it was the last one. Both only
+        with `ArrayConfig.weight_stream`.
     clear: in, strobe: a record begins.
-    target: out, where the next word of a pixel is stored.
-    not_low, not_high, not_height, not_width, not_pivot: out, complements of such fields.
-    and one output for each other one of `field_shapes`.
+    target: out, address at which the next word of a pixel is written, or the next streamed weights are read.
+    not_low, not_high, not_height, not_width, not_pivot: out, complements of these fields.
+    <field>: out, for each of the other `field_shapes`.
     """
 
     def __init__(self, array: ArrayConfig) -> None:
@@ -63,7 +63,8 @@ class Descriptor(wiring.Component):
                 m.d.comb += getattr(self, name).eq(Cat(getattr(self, part) for part in OVERLAID[name]))
             else:
                 self._load(m, name, getattr(self, _output(name)), shape.width)
-        # `target` goes through the register of `target_step`, and is added to zero: that saves a multiplexer.
+        # The field `target` comes first, through the register of `target_step`, and is added to a target of zero: that
+        # saves a multiplexer. So `target_step` must lie in a later word, see `records.layout`.
         step, first = Signal(self.array.address_bits), Signal()
         for name in _TARGET:
             self._load(m, name, step, len(step))
@@ -78,9 +79,11 @@ class Descriptor(wiring.Component):
         return m
 
     def _word(self, name: str) -> int:
+        """Return the number of the memory word of a descriptor that has a field."""
         return layout(self.array)[name][0] // self.array.word_bits
 
     def _load(self, m: Module, name: str, register: Signal, bits: int) -> None:
+        """Load a register with the lowest `bits` bits of a field, when its word comes."""
         low = layout(self.array)[name][0] % self.array.word_bits
         field = self.word[low : low + bits]
         with m.If(self.take[self._word(name)]):
@@ -88,4 +91,5 @@ class Descriptor(wiring.Component):
 
 
 def _output(name: str) -> str:
+    """Return the name of the output for a field."""
     return f"not_{name}" if name in _INVERTED else name

@@ -1,4 +1,4 @@
-"""The way out of the array: sums leave lane by lane, to the requantizers or to the output."""
+"""Takes sums out of the array: they leave in the order of the lanes, to the requantizers or to the output stream."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from nnhw.hdl.shared.nest import iterations
 
 
 class Drain(wiring.Component):
-    """A shift register of sums, `drains` of which leave at once.
+    """A shift register with the sum of each lane, from which `drains` sums leave at once.
 
     Members
     -------
     finish: in, strobe: the sums of all lanes are complete after the next edge.
-    sums: in. o_sums: out, those that leave.
+    sums: in, sums [lanes]. o_sums: out, the sums [drains] that leave, those of lanes position * drains and on.
     raw, outputs: in, fields of the descriptor.
-    o: stream of bytes, where results are raw.
-    position: out, that leaves two cycles later.
-    busy: out, sums of `position` leave two cycles later.
-    sent: out, strobe: all raw results of a position have left.
+    o: stream of the bytes of raw sums; only if `raw` is not 0.
+    busy: out, two cycles later the sums of `position` leave.
+    position: out, counts the groups of `drains` lanes.
+    sent: out, strobe: all raw sums of the lanes have left.
 
     Timing: the sums of position p leave p + 2 cycles after `finish`.
     """
@@ -67,11 +67,12 @@ class Drain(wiring.Component):
         return m
 
     def _raw(self, m: Module, load: Value, shift: Signal) -> None:
-        """Send the sums of the first lanes, byte by byte."""
+        """Send the sums of the first `outputs` + 1 lanes, `raw` bytes each, the lowest byte first."""
         drains, sending = self.array.drains, Signal()
         byte, unit = Signal(2), Signal(range(max(drains, 2)))
         lane_end, taken = Signal(), Signal()
         bits = Cat(self.o_sums[0] if drains == 1 else Array(self.o_sums)[unit])
+        # The four bytes of a sum, extended by its sign.
         pieces = [Cat(bits[min(place, len(bits) - 1)] for place in range(low, low + 8)) for low in range(0, 32, 8)]
         m.d.comb += [
             self.o.payload.eq(Array(pieces)[byte]),

@@ -28,7 +28,7 @@ from nnhw.hdl.shared.transfer import Transfers
 from nnhw.protocol import ProgramState, Refusal
 
 READ_LATENCY = 2
-"""Cycles from a step to the read of its word of activations."""
+"""Cycles from a step of the schedule to the read of its word of activations."""
 REQUANTIZERS: dict[Requantizing, type[SharedRequantizer | StepRequantizer]] = {
     Requantizing.LOGIC: SharedRequantizer,
     Requantizing.DSP: DspRequantizer,
@@ -37,22 +37,23 @@ REQUANTIZERS: dict[Requantizing, type[SharedRequantizer | StepRequantizer]] = {
 
 
 class SharedEngine(wiring.Component):
-    """An array that runs the program in its memory, again and again.
+    """An array that runs the program in its memory, once for each frame.
 
     Parameters
     ----------
-    array: the hardware.
-    preloaded: program that simulation finds in the memory.
-    forgetful: it has the input `forget`, by which the engine in front of it makes it drop its program.
+    array: parameters of the hardware.
+    preloaded: a program that is in the memory from the start, for simulations; None: there is none.
+    forgetful: there is the input `forget`; for all but the first of several shared engines, see `ChainLoader`.
 
     Members
     -------
     i: stream of beats, taken only while there is a program. o: stream of bytes.
-    load: stream of the bytes of an image. forget: in, strobe, there is no program any more.
-    state, reason, crc, output_bytes: out, see `Loader`; they survive a reset.
+    load: stream of the bytes of a program's image.
+    forget: in, strobe: drop the program; only if `forgetful`.
+    state, reason, crc, output_bytes: out, see `ProgramSignature`; they survive a reset.
     busy: out, the array multiplies in this cycle. record: out, index of the record that runs.
-    input_waits, output_waits: out, in this cycle the record waits for a beat, or for room for a byte.
-    tap_valid, tap_payload: out, a granule was stored: its bits, the address of its first word, its slice.
+    input_waits, output_waits: out, in this cycle the record waits for a beat; for room for a byte.
+    tap_valid: out, strobe: a granule is stored. tap_payload: out, its bits, the address of its first word, its slice.
 
     Timing: see `nnhw.engines.shared.cycles`.
     """
@@ -130,7 +131,7 @@ class SharedEngine(wiring.Component):
         loader, sequencer, descriptor = self.loader, self.sequencer, self.descriptor
         if self.forgetful:
             m.d.comb += loader.forget.eq(self.forget)
-        # A register between the link and the enables of the word that is put together.
+        # A register between the link and the many enables of the word that is put together from bytes.
         m.d.comb += self.load.ready.eq(1)
         m.d.sync += [loader.i.valid.eq(self.load.valid), loader.i.payload.eq(self.load.payload)]
         m.d.comb += [
@@ -177,7 +178,7 @@ class SharedEngine(wiring.Component):
         return written | self.streams if self.array.weight_stream else written
 
     def _fetch(self, m: Module) -> None:
-        """Bring words to the block RAMs, and shift those that are used code by code."""
+        """Bring words from memory to weights and constants, and shift those that are used code by code."""
         array, sequencer = self.array, self.sequencer
         chunk = array.simd * array.activation_bits
         with m.If(self.load_word):
@@ -190,7 +191,7 @@ class SharedEngine(wiring.Component):
             m.d.sync += fetched.eq(sequencer.read | self.streams)
             with m.If(fetched):
                 m.d.sync += self.word.eq(self.memory.data)
-            row = row ^ self.descriptor.streamed  # the row that has just come, where they take turns
+            row = row ^ self.descriptor.streamed  # streamed rows alternate between two places: use the one just filled
         m.d.comb += [
             self.weights.write.eq(sequencer.take_weight),
             self.weights.i_addr.eq(sequencer.row),
@@ -223,7 +224,7 @@ class SharedEngine(wiring.Component):
         stages = delayed(m, "stage", flags, STEP_LATENCY)
         weights = stages[STEP_LATENCY - 1 if array.dsp else STEP_LATENCY]
         m.d.comb += [
-            # Nothing is left to be stored when a transfer reads.
+            # `free` of the write register needs `tap_read` only: when a transfer reads, nothing is left to be stored.
             self.tap_read.eq(stages[2][1]),
             self.read.eq(self.tap_read | self.transfers.read),
             sequencer.row_step.eq(weights[3]),
@@ -246,9 +247,9 @@ class SharedEngine(wiring.Component):
             self._stream(m, stages)
 
     def _stream(self, m: Module, stages: list[Value]) -> None:
-        """Read weights while a record runs that streams them: a step is made with the last word of its row.
+        """Read weights while a record runs that streams them: each step is made when the last word of its row is read.
 
-        The port gives a word of weights in each cycle in which it gives no activations.
+        The memory's port reads a word of weights in each cycle in which it reads no activations.
         """
         array, schedule, descriptor, sequencer = self.array, self.schedule, self.descriptor, self.sequencer
         lead = stream_lead(array)
@@ -267,11 +268,11 @@ class SharedEngine(wiring.Component):
             descriptor.streams.eq(self.streams),
             descriptor.streamed_all.eq(ended),
         ]
-        # Behind the last read, which may come a cycle behind the last step.
+        # After the last read, which may come a cycle after the last step.
         m.d.sync += ended.eq(schedule.done & descriptor.streamed)
 
     def _results(self, m: Module) -> None:
-        """Connect drain, requantizers and the way to memory."""
+        """Connect drain, requantizers and the registers in front of the memory."""
         array, drain, descriptor = self.array, self.drain, self.descriptor
         collector, register, constants = self.collector, self.register, self.constants
         busy = delayed(m, "draining", drain.busy, 2 + requantizer_latency(array))
@@ -302,7 +303,7 @@ class SharedEngine(wiring.Component):
             m.d.sync += self.outstanding.eq(0)
 
     def _position(self, m: Module, name: str, busy: Value) -> Signal:
-        """Count the positions of the drain once more, later: a counter takes less than registers that delay one."""
+        """Return the drain's position of some cycles ago: a second counter is smaller than delaying the first one."""
         position = Signal.like(self.drain.position, name=f"position_{name}")
         if self.array.drain_cycles > 1:
             with m.If(busy):
@@ -310,9 +311,9 @@ class SharedEngine(wiring.Component):
         return position
 
     def _store(self, m: Module) -> Value:
-        """Return whether codes are stored, in the cycle of a position's first ones.
+        """Return whether the codes of a position are stored, valid with the first codes that leave the requantizers.
 
-        Behind the array it is kept from one `finish` to the next, `drain_cycles` at least.
+        It is kept from one `finish` to the next, which are at least `drain_cycles` apart: that saves delays.
         """
         array, drain = self.array, self.drain
         later = 2 + requantizer_latency(array)
@@ -325,6 +326,7 @@ class SharedEngine(wiring.Component):
         return delayed(m, "kept", store, later)[-1]
 
     def _requantizer(self, m: Module, unit: int) -> None:
+        """Add requantizer number `unit`, with its part of the constants and of the sums that leave together."""
         m.submodules[f"requantizer_{unit}"] = requantizer = self.unit(self.array)
         for name in ("shift", "even", "parity", "not_low", "not_high", "not_pivot"):
             if name in requantizer.signature.members:
@@ -367,7 +369,7 @@ class SharedEngine(wiring.Component):
         ]
 
     def _beat(self) -> Value:
-        """Return the beat for the register of words: bytes of the body, or input, repeated to the longer of them."""
+        """Return the beat for the write register: a byte of a program's body, or input, repeated to the longer one."""
         bits = len(self.transfers.beat)
         longer = max(bits, 8)
         return Mux(

@@ -1,4 +1,4 @@
-"""The array: what its lanes take, their products, and their accumulators."""
+"""The lanes of the array: the factors that they take, their products, and their accumulators."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ from nnhw.hdl.dsp import DspProducts
 
 
 class Lanes(wiring.Component):
-    """All lanes.
+    """All lanes of the array: each adds `simd` products to its sum in a step.
 
-    Dense, all lanes take the lowest `simd` codes of the word; channelwise, lane k takes code k of a granule, and zeros
-    for its other products. Elsewhere than in DSP blocks factors are registered in front of the products.
+    In dense records, all lanes take the lowest `simd` codes of the word; in channelwise ones, lane k takes code k of a
+    granule, and zeros for its other products. Factors have a register in front of the products, which DSP blocks have
+    themselves.
 
     Members
     -------
-    word: in, the word of this step, its codes in the lowest bits. outside: in, it is border.
-    border, channelwise, source_slice: in, fields of the descriptor. part: in, of a granule that takes several words.
-    weights: in, one cycle behind the word without DSP blocks.
-    step, position: in, the lanes take the word; it is the last of a position.
-    finish: out, sums are complete after the next edge.
-    sums: out.
+    word: in, the word of this step, its codes in the lowest bits.
+    outside: in, the word is border: all its codes are `border`.
+    border, channelwise, source_slice: in, fields of the descriptor.
+    part: in, which word of a granule it is, if granules take several.
+    weights: in, a row of weights; in the same cycle as the word with DSP blocks, else one cycle later.
+    step: in, the lanes take the word. position: in, with it: it is the last one of a position.
+    finish: out, strobe: the sums are complete after the next edge.
+    sums: out, sums [lanes].
     """
 
     def __init__(self, array: ArrayConfig) -> None:
@@ -61,6 +64,7 @@ class Lanes(wiring.Component):
         m.d.comb += self.finish.eq(position)
         each = array.lanes // array.parts
         for part, takes in enumerate(taken):
+            # The next product begins a sum instead of being added to one.
             first = Signal(name=f"first_{part}", init=1)
             with m.If(takes | position):
                 m.d.sync += first.eq(position)
@@ -76,13 +80,13 @@ class Lanes(wiring.Component):
         common = []
         for product in range(array.simd):
             code = Mux(self.outside, self.border, self.word[product * bits : (product + 1) * bits])
-            # Channelwise a lane has one product.
+            # In channelwise records a lane has a single product: the other codes count as 0.
             common.append(self._register(m, f"common_{product}", code if not product else self._dense(code)))
         codes = []
         for lane, own in enumerate(self._own()):
             code = Mux(self.channelwise & ~self.outside, own, self._common_code())
             codes.append([self._register(m, f"code_{lane}", code), *common[1:]])
-        # Lanes of other parts of a granule have the same codes, of another word.
+        # A lane of another part of a granule takes the same place of another word, in another step.
         return codes * array.parts
 
     def _common_code(self) -> Value:
@@ -92,14 +96,14 @@ class Lanes(wiring.Component):
         return code & (~self.channelwise).replicate(len(code))
 
     def _taken(self, m: Module) -> Signal:
-        """Return which part of the lanes takes the products."""
+        """Return one bit for each part of the lanes: it adds the products of this step."""
         taken = Signal(self.array.parts)
         for part in range(self.array.parts):
             m.d.comb += taken[part].eq(~self.channelwise | (self.part == part))
         return taken
 
     def _own(self) -> list[Value]:
-        """Return the code of each lane of a part, channelwise."""
+        """Return the code of each lane of a part in a channelwise record."""
         array, bits = self.array, self.array.activation_bits
         word: Value = self.word
         if array.slices > 1:
@@ -107,7 +111,7 @@ class Lanes(wiring.Component):
         return [word[lane * bits :][:bits] for lane in range(array.lanes // array.parts)]
 
     def _register(self, m: Module, name: str, code: Value) -> Value:
-        """Return a code one cycle later; DSP blocks have a register for it."""
+        """Return a code one cycle later, or as it is with DSP blocks, which have a register for it."""
         if self.array.dsp:
             return code.as_signed()
         register = Signal(signed(self.array.activation_bits), name=name, reset_less=True)
@@ -115,7 +119,7 @@ class Lanes(wiring.Component):
         return register
 
     def _weight(self, lane: int) -> list[Value]:
-        """Return the weights of a lane; a row has those of all lanes' first products in its first words."""
+        """Return the weights [simd] of a lane: a row has the first weight of every lane, then the second ones, ..."""
         bits, lanes = self.array.weight_bits, self.array.lanes
         return [self.weights[(product * lanes + lane) * bits :][:bits] for product in range(self.array.simd)]
 
@@ -135,7 +139,7 @@ class Lanes(wiring.Component):
         return totals
 
     def _logic(self, m: Module, activations: list[list[Value]], cells: Cells) -> list[Value]:
-        """Return the sum of each lane's products, made in logic; of some lanes in DSP blocks, as late."""
+        """Return the sum of each lane's products, made in logic; of `dsp_lanes` lanes in DSP blocks, equally late."""
         array = self.array
         arithmetic = LaneArithmetic(array.activation, array.weight)
         waits = arithmetic.tree_levels(array.simd) - arithmetic.dsp_levels(array.simd)

@@ -1,4 +1,4 @@
-"""The way of a program into the memory: its image is checked while it passes."""
+"""Loads a program into the memory, and checks its image while it passes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nnhw.protocol import PROGRAM_HEADER, PROGRAM_MAGIC, PROGRAM_TRAILER, Progra
 
 
 class _Phase(enum.Enum):
-    """Body and trailer have bits of their own: what they enable has no time for a decoder."""
+    """Where in an image the loader is. Body and trailer have a bit each: what they enable leaves no time to decode."""
 
     IDLE = 0
     HEADER = 1
@@ -23,23 +23,25 @@ class _Phase(enum.Enum):
 
 
 class Loader(wiring.Component):
-    """Take an image, byte by byte.
+    """Takes an image byte by byte.
 
-    A load begins with the first byte behind a reset; what comes behind its end, or after it was refused, is dropped.
-    The registers of the status are not reset: a program outlives a reset.
+    A load begins with the first byte after a reset; bytes behind its end, or after it was refused, are dropped. The
+    registers of the status have no reset: a program survives a reset of the engine.
 
     Parameters
     ----------
-    preloaded: CRC and bytes of output of a program that simulation finds in the memory; None: there is none.
-    forgetful: it has the input `forget`, by which the engine in front of it makes it drop its program.
+    array: the array that programs must be made for.
+    preloaded: (CRC, bytes of an output) of a program that a simulation has in the memory from the start; None: none.
+    forgetful: there is the input `forget`, with which another component makes the engine drop its program.
 
     Members
     -------
-    forget: in, strobe, there is no program any more.
+    forget: in, strobe: drop the program; only if `forgetful`.
     i: stream of bytes, always ready.
-    take: out, the byte belongs to the body. body: out, bytes of the body come, or were the last ones.
-    state, reason, crc, output_bytes: out, status.
-    ready: out, a cycle late, there is a program.
+    take: out, strobe: the byte of `i` belongs to the body.
+    body: out, the next byte belongs to the body.
+    state, reason, crc, output_bytes: out, see `ProgramSignature`.
+    ready: out, there is a program; one cycle late.
     """
 
     def __init__(self, array: ArrayConfig, preloaded: tuple[int, int] | None = None, forgetful: bool = False) -> None:
@@ -113,7 +115,7 @@ class Loader(wiring.Component):
 
         Returns
         -------
-        Whether magic and id are wrong, whether a byte is the last of the body, whether the body has no fitting length.
+        (which of magic and id are wrong, the byte is the last one of the body, the body's length is not possible).
         """
         array, valid = self.array, self.i.valid & heading
         word_bytes = array.word_bits // 8
@@ -121,13 +123,13 @@ class Loader(wiring.Component):
         expected: Value = Const(0, 8)
         for index, byte in enumerate(known):
             expected = Mux(count[:3] == index, byte, expected)
-        # Magic and id are judged a cycle late: their verdict is not needed before the header's end.
+        # Magic and id are judged a cycle late, which is early enough: the verdict is needed at the header's end.
         wrong, differs, checked, begins, word = Signal(2), Signal(), Signal(), Signal(), Signal()
         m.d.sync += [differs.eq(self.i.payload != expected), checked.eq(valid & ~count[3])]
         m.d.sync += [begins.eq(count[:2] == 0), word.eq(count[2])]
         with m.If(checked):
             m.d.sync += wrong.bit_select(word, 1).eq(differs | (wrong.bit_select(word, 1) & ~begins))
-        # Length and bytes of output come through the same register, one behind the other.
+        # The body's length and then the bytes of an output are shifted through the same register.
         sent, come = Signal(32, reset_less=True, init=output_bytes), Signal()
         m.d.comb += self.output_bytes.eq(sent)
         m.d.sync += come.eq(valid & (count == 11))
@@ -141,7 +143,7 @@ class Loader(wiring.Component):
 
         Parameters
         ----------
-        come: strobe, behind the last byte of `length`.
+        come: strobe, in the cycle behind the last byte of `length`.
         """
         most = self.array.words * word_bytes
         left, beyond, unfit, last = Signal(range(most + 1)), Signal(), Signal(), Signal()
@@ -154,9 +156,9 @@ class Loader(wiring.Component):
         return last, unfit
 
     def _checksum(self, m: Module, phase: Signal, first: Value, crc: int) -> Value:
-        """Add the CRC-32 register; return whether a byte of the trailer differs from it.
+        """Add the CRC-32 register; return whether the byte of `i` differs from its lowest byte.
 
-        Behind the trailer the register has turned once around, so that it still holds the checksum.
+        During the trailer the register is rotated by a byte at a time; behind it, it holds the checksum again.
         """
         state = Signal(32, reset_less=True, init=crc ^ 0xFFFFFFFF)
         mixed, trailer = Signal(8), Signal()
@@ -175,7 +177,7 @@ class Loader(wiring.Component):
             following.append(term)
         with m.If(self.i.valid & (phase != _Phase.DONE) & (phase != _Phase.VERDICT)):
             m.d.sync += state.eq(Cat(*following))
-        # An image that begins with another byte is refused anyway.
+        # The first byte need not be taken in: an image that begins with another one is refused anyway.
         with m.If(self.i.valid & first):
             m.d.sync += state.eq(step(INITIAL, PROGRAM_MAGIC[0]))
         return ~state[:8] != self.i.payload

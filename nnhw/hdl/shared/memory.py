@@ -19,14 +19,14 @@ class WordMemory(wiring.Component):
 
     Parameters
     ----------
-    words, bits: of the memory, and of a word.
-    granules: parts of a word that are written by themselves.
-    init: what simulation finds in it; hardware begins with anything.
+    words, bits: number of words, and bits of a word.
+    granules: parts of a word, of equal length, that can be written separately.
+    init: initial words, for simulations; hardware begins with any content.
 
     Members
     -------
-    addr: in, of the word.
-    write: in, the granules in `mask` become those of `i_data`; else the word is read.
+    addr: in, address of the word.
+    write: in, write the granules of `i_data` that `mask` selects; else the word is read.
     data: out, the word that was read, after the next edge and for one cycle.
     """
 
@@ -60,20 +60,20 @@ class WordMemory(wiring.Component):
 
 
 class WordRam(wiring.Component):
-    """A block RAM of wide rows that is written a memory word at a time, and read a row at a time.
+    """A memory of wide rows that is written a memory word at a time, and read a row at a time.
 
-    A few rows are in LUTs where the device has such memories.
+    It is in block RAM; few rows are in writable LUTs if the family has any, and a single row is a register.
 
     Parameters
     ----------
-    rows, bits: of the RAM, and of a row.
-    word_bits: of what is written; the last word of a row has only the bits that are left.
+    rows, bits: number of rows, and bits of a row.
+    word_bits: bits of a word; the last word of a row may have fewer.
 
     Members
     -------
-    write: in, one bit for each word of a row.
-    i_addr, i_data: in, row and word that are written.
-    addr: in, row that is read.
+    write: in, one bit for each word of a row: write it.
+    i_addr, i_data: in, number of the row, and the word to write.
+    addr: in, number of the row to read.
     data: out, the row, after the next edge.
     """
 
@@ -92,7 +92,7 @@ class WordRam(wiring.Component):
         return m
 
     def _part(self, m: Module, index: int, bits: int, platform: object) -> Value:
-        """Add the RAM of one word of each row."""
+        """Add the memory of word `index` of each row; return its output."""
         if self.rows == 1:
             row = Signal(bits, name=f"row_{index}", reset_less=True)
             with m.If(self.write[index]):

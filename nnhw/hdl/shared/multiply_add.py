@@ -1,4 +1,4 @@
-"""A requantizer whose multiplication and addition are made in a DSP block."""
+"""A multiply-add in one DSP block, and the requantizer of the shared engine that uses it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ DELAY = 4
 
 
 class MultiplyAdd(wiring.Component):
-    """A product of two numbers of 16 bits and an addend.
+    """a * b + addend, in one DSP block: factors of 16 bits, addend and result of 32.
 
     Parameters
     ----------
-    is_signed: `b` is a signed number; else it is not. `a` is signed.
+    is_signed: `b` is a signed number; else its bits are read as unsigned. `a` is signed.
 
     Members
     -------
-    ce: in, the registers move.
-    a, b: in, factors. addend: in, two moves behind them.
-    o: out, `DELAY` moves behind the factors.
+    ce: In(1), the registers take their next values in this cycle (a move).
+    a, b: in, factors. addend: in, two moves after the factors.
+    o: out, the result, `DELAY` moves after the factors.
     """
 
     def __init__(self, *, is_signed: bool) -> None:
@@ -41,15 +41,15 @@ class MultiplyAdd(wiring.Component):
 
 
 class DspRequantizer(SharedRequantizer):
-    """One code a cycle; sum times factor plus addend come from a DSP block.
+    """A requantizer of one code a cycle; sum * factor + addend is made in a DSP block.
 
-    A factor of one bit more than the block takes comes as sign and magnitude: a negative one negates the sum but for
-    one, and the addend has the rest; see `records.encode_record`.
+    A factor with one bit more than the block takes comes as sign and magnitude: for a negative one the sum is
+    complemented, which is one less than negated, and the addend makes up for that; see `records.encode_record`.
 
     Members
     -------
     sum, factor: in. addend: in, two cycles later.
-    others: as of `SharedRequantizer`.
+    The others are those of `SharedRequantizer`.
     """
 
     @staticmethod
@@ -59,6 +59,7 @@ class DspRequantizer(SharedRequantizer):
         return pieces | tie_piece(array, DELAY - 1)
 
     def _number(self, m: Module) -> Value:
+        """Return sum * factor + addend, see `SharedRequantizer`."""
         array, number = self.array, self.sum
         m.submodules.multiply_add = unit = MultiplyAdd(is_signed=not array.is_magnitude)
         factor: Value = self.factor.as_signed()

@@ -1,4 +1,4 @@
-"""The schedule of a `Compute`: which step of which word of which position is made in a cycle."""
+"""The schedule of a `Compute`: in which cycle the array makes which step of which word of which position."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ _TAPS, _WINDOW = LOOPS[:3], LOOPS[3:5]
 
 
 class NestSchedule(wiring.Component):
-    """The loops of a `Compute` with the gap in front of each position.
+    """The nested loops of a `Compute`, with idle cycles (the gap) in front of each position.
 
     Members
     -------
-    run: in, the record runs; while it does not, the loops start anew.
-    active: out, a step is due. go: in, it may be made. Both only where weights may come meanwhile.
-    spaced: in, a position begins when the one before is no more `held`, behind one idle cycle at least. held: in.
+    run: in, the record runs; while it does not, the loops are at their start.
+    active: out, a step is due. go: in, the step may be made. Both only with `ArrayConfig.weight_stream`.
+    held: in, no position may begin. spaced: in, there is at least one idle cycle between positions.
     <loop>_count, <loop>_single, steps, steps_single, gap, gapless: in, fields of the descriptor.
     step: out, the array makes a step in this cycle.
-    fresh: out, it is the first of its word. entry: out, a cycle later, what leads to the next word's address.
-    tap: out, it is the last of all words of a tap.
-    position: out, it is the last of a position. store: out, and of all that are joined.
-    done: out, strobe, a cycle later: it was the last of all.
+    fresh: out, the step is the first one of its word.
+    entry: out, a cycle later: the entry of `AddressWalker` that leads to the next word.
+    tap: out, the step is the last one of a tap, with all its words.
+    position: out, the step is the last one of a position. store: out, of the last position of a stored pixel.
+    done: out, strobe, a cycle later: it was the last step of the record.
     """
 
     def __init__(self, array: ArrayConfig) -> None:
@@ -75,17 +76,17 @@ class NestSchedule(wiring.Component):
         return m
 
     def _entry(self, m: Module, lasts: Signal) -> None:
-        """Find the innermost loop that is not in its last iteration: the outer ones a cycle later."""
+        """Drive `entry`: the innermost loop that is not in its last iteration, the outer ones found a cycle later."""
         count = len(_TAPS)
         inner, outer = Signal(range(ENTRIES)), Signal()
         m.d.sync += [inner.eq(_first(lasts[:count], 0)), outer.eq(lasts[:count].all())]
         m.d.comb += self.entry.eq(Mux(outer, _first(lasts[count:], count), inner))
 
     def _idle(self, m: Module, active: Signal, position: Value, everything: Value) -> None:
-        """Add the gap in front of each position; in front of the first one there is a cycle at least."""
+        """Drive `active`, which is 0 in the gap in front of each position, and for a cycle or more at the start."""
         count, gapless = Signal.like(self.gap, init=1), self.gapless
         reached, over = Signal(), Signal()
-        # What has been reached is kept, so that the counter needs no enable.
+        # The counter needs no enable, as `reached` keeps that it has come to its end.
         m.d.comb += over.eq(reached | (count == self.gap))
         with m.If(active | ~self.run | self.done):
             m.d.sync += [count.eq(1), reached.eq(0)]
@@ -117,15 +118,18 @@ def iterations(
     *,
     wraps: bool = True,
 ) -> Signal:
-    """Count iterations, `limit` of them behind the first; return the registered flag "last iteration".
+    """Count `limit` + 1 iterations; return a register: the current one is the last.
 
     Parameters
     ----------
-    limit: does not change in the two cycles before the first one.
-    anew: begin with the first one.
-    single: `limit` is 0, in the cycle before the first one; None: it is looked at here.
-    wraps: the first one follows the last; else only `anew` brings it back.
+    name: of the signals.
+    limit: one less than the iterations; constant from two cycles before the first one on.
+    advance: strobe: the current iteration ends.
+    anew: begin with the first iteration.
+    single: whether `limit` is 0, valid in the cycle before the first iteration; None: it is found out here.
+    wraps: after the last iteration the first one follows; else only `anew` leads back to it.
     """
+    # The number of the next iteration: when that begins, `last` says whether it is the last one.
     count, last = Signal(len(limit), name=f"count_{name}", init=1), Signal(name=f"last_{name}")
     if single is None:
         single = Signal(name=f"single_{name}")

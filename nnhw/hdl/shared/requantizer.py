@@ -1,4 +1,4 @@
-"""A requantizer whose constants come with each sum: multiply, add, shift, round ties to even, clamp."""
+"""The requantizer of a shared engine, whose constants come with each sum: multiply, add, shift, round, clamp."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Term:
 
 
 def low_bits(array: ArrayConfig) -> int:
-    """Return the low bits of the result that are complete in front of the last level."""
+    """Return how many of the lowest bits of the result are complete before the last level of the tree."""
     return 1 << factor_levels(array)
 
 
 def number_bits(array: ArrayConfig) -> int:
-    """Return the bits of sum * factor + addend."""
+    """Return the width of sum * factor + addend, in bits."""
     return max(array.sum_bits + array.factor_bits, array.addend_bits) + 1
 
 
@@ -98,7 +98,7 @@ class SharedRequantizer(wiring.Component):
         return self._last(m, *terms)
 
     def _level(self, m: Module, level: int, terms: list[Term]) -> list[Term]:
-        """Add neighbours; the lower one's bits below the higher one pass by."""
+        """Return the sums of neighbours; the bits of the lower one below the higher one pass by the adder."""
         sums = []
         for index in range(0, len(terms), 2):
             low, name = terms[index], f"tree_{level}_{index}"
@@ -113,7 +113,7 @@ class SharedRequantizer(wiring.Component):
         return sums
 
     def _last(self, m: Module, low: Term, high: Term) -> Value:
-        """Add the last two terms, and the addend in two pieces: its low bits one cycle early."""
+        """Return the sum of the last two terms and the addend, whose low bits are added a cycle before the others."""
         distance, bits = high.shift, number_bits(self.array)
         upper = self._register(m, "upper", low.value.shift_right(distance) + high.value, signed(bits - distance))
         rest = self._register(m, "rest", low.value[:distance] + self.addend_low, unsigned(distance + 1))
@@ -156,7 +156,7 @@ class SharedRequantizer(wiring.Component):
         rounded = self._register(m, "rounded", (quotient - tie)[: bits + 1].as_signed())
         fits = self._register(m, "fits_later", fits)
         negative = self._register(m, "negative_last", negative)
-        # Carry chains take no complement of what they subtract without a cell for each bit.
+        # A carry chain that subtracts takes a further cell for each bit that it has to invert: hence complements.
         below = self._register(m, "below", Mux(fits, _add(rounded, self.not_low, Const(1))[-1], negative))
         above = self._register(m, "above", ~Mux(fits, (rounded + self.not_high)[-1], negative))
         kept = self._register(m, "kept", rounded[:bits])
@@ -190,18 +190,19 @@ class SharedRequantizer(wiring.Component):
 
 
 def tie_piece(array: ArrayConfig, delay: int) -> dict[str, tuple[int, int, int]]:
-    """Return the piece of a lane's constants that says which bits tell ties, if there is one."""
+    """Return the piece of a lane's constants that says by which fraction bits ties are told; empty if none are."""
     return {"tie_code": (array.line_bits, array.tie_code_bits, delay)} if array.tie_bits else {}
 
 
 def _add(a: Value, b: Value, carry: Value) -> Value:
-    """Return a + b + carry, one bit wider than they are: a carry is one more bit at the lower end."""
+    """Return a + b + carry, one bit wider than they are."""
+    # One more column at the lower end, 1 + carry, makes the carry that comes in.
     total = Cat(Const(1, 1), a).as_signed() + Cat(carry, b).as_signed()
     return total[1:].as_signed()
 
 
 def _select(index: Value, choices: list[Value]) -> Value:
-    """Return the choice of an index; the last one for those behind."""
+    """Return choices[index], or the last choice if there are not so many."""
     chosen = choices[-1]
     for number in reversed(range(len(choices) - 1)):
         chosen = Mux(index == number, choices[number], chosen)

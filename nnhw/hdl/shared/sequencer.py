@@ -1,4 +1,4 @@
-"""The order of things: where a record is, and what the memory's port is used for."""
+"""The sequencer of a shared engine: fetches records one after the other, and starts their work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nnhw.hdl.shared.descriptor import field_shapes
 
 
 class Phase(enum.IntEnum):
-    """What the word is that was fetched: a bit for each."""
+    """What the word is that has been fetched: the number of its bit in a one-hot register."""
 
     DESCRIPTOR = 0
     CONSTANTS = 1
@@ -117,12 +117,12 @@ class Sequencer(wiring.Component):
         return self.kind == RecordKind.LOAD
 
     def _arrivals(self, m: Module, fetched: Signal, starts: Value) -> None:
-        """Say what each fetched word is: it comes two cycles behind its read.
+        """Tell for each fetched word, two cycles after its read, what it is, and drive the strobes that take it.
 
         Parameters
         ----------
-        fetched: is driven: what comes in front of the record's work has come.
-        starts: strobe, the work begins in the next cycle.
+        fetched: driven: all words that are needed before the record's work have come.
+        starts: strobe: the work begins in the next cycle.
         """
         array = self.array
         phase, coming, came = Signal(len(Phase), init=1 << Phase.DESCRIPTOR), Signal(), Signal()
@@ -163,13 +163,13 @@ class Sequencer(wiring.Component):
         m.d.comb += last.eq(self._row(m, self.begin | (fetched & self.read), filled, ~phase[Phase.WEIGHTS]))
 
     def _strobes(self, m: Module, phase: Signal, word: Signal, valid: Value, end: Signal) -> None:
-        """Drive what takes the words that come, and `end`: it is the last word of an entry, a constant or a row.
+        """Drive the strobes of words that come, and `end`: it is the last word of its entry, constants or row.
 
         Each word for the step memory counts as a row.
 
         Parameters
         ----------
-        word: number of the word therein.
+        word: number of the word in its entry, constants or row.
         """
         array, each = self.array, step_words(self.array)
         phases = {
@@ -193,7 +193,7 @@ class Sequencer(wiring.Component):
                 m.d.comb += take[index].eq(valid & here & (word == index))
             with m.If(phase[this]):
                 m.d.comb += end.eq(word == last_word)
-        # A register for each word of a descriptor: what they enable has no time for a decoder.
+        # A one-hot register: the many enables of a descriptor's fields leave no time for a decoder.
         turn = Signal(descriptor_words(array))
         with m.If(self.begin):
             m.d.sync += turn.eq(1)
@@ -202,9 +202,9 @@ class Sequencer(wiring.Component):
         m.d.comb += self.take_descriptor.eq(turn & valid.replicate(len(turn)))
 
     def _row(self, m: Module, anew: Value, filled: Value, before: Value) -> Signal | Value:
-        """Count rows of weights, while they are fetched and while they are used; return whether it is the last one.
+        """Drive `row`, while rows are fetched and while they are used; return whether it is the last one.
 
-        Rows that are used as they come take turns in two places.
+        Streamed rows, which are used as they come, alternate between rows 0 and 1.
         """
         last = Signal()
         with m.If(before):
@@ -222,7 +222,7 @@ class Sequencer(wiring.Component):
 
 
 def delayed(m: Module, name: str, flags: Value, cycles: int) -> list[Value]:
-    """Return flags 0, 1, .. up to so many cycles ago."""
+    """Return the flags as they are now, as they were one cycle ago, and so on up to `cycles` ago."""
     taps = [flags]
     for index in range(cycles):
         later = Signal(len(flags), name=f"{name}_{index + 1}")

@@ -1,4 +1,4 @@
-"""A requantizer for few codes: a sum is compared with a step for each code but the lowest."""
+"""A requantizer for few codes: it compares a sum with a step for each code but the lowest."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from nnhw.engines.shared.array import ArrayConfig
 
 
 class StepRequantizer(wiring.Component):
-    """One code a cycle: the lowest one and as many more as there are constants whose total with the sum is negative.
+    """A requantizer of one code a cycle: the lowest code, plus the number of constants with sum + constant < 0.
 
     Members
     -------
-    sum: in. steps: in, with it: constants of one bit more than the sum, from `records.encode_record`.
+    sum: in, a sum. steps: in, with it: constants with one bit more than the sum, from `records.encode_record`.
     code: out, two cycles later.
     """
 
@@ -35,7 +35,7 @@ class StepRequantizer(wiring.Component):
         for index in range(self.array.steps):
             total = self.sum + self.steps.word_select(index, bits)
             m.d.sync += reached[index].eq(total[bits - 1])
-        # The steps are in order: a code is reached only if all below it are.
+        # A code is reached only if all below it are, so the number of those that are reached is the code.
         count = sum(reached)
         below = self.array.activation.low
         m.d.sync += self.code.eq(Cat((count + below)[:code]).as_signed())

@@ -1,4 +1,4 @@
-"""What is written to memory: granules of codes, words of input, and the program while it is loaded."""
+"""The registers in front of the memory's input, for granules of codes, words of input, and the program."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from nnhw.engines.shared.array import ArrayConfig
 
 
 class Collector(wiring.Component):
-    """A shift register that collects the codes of a position, and joins those of several by their maximum.
+    """A shift register that collects the codes of a position, and takes the maximum of several positions.
 
     Members
     -------
-    codes, valid: in, the codes that leave the requantizers.
-    store: in, with the first codes of a position: it is the last of a pixel.
+    codes, valid: in, codes [drains] that leave the requantizers.
+    store: in, with the first codes of a position: it is the last position of a pixel.
     clear: in, strobe: a record begins.
-    granule, full: out, the codes of a pixel, in the cycle in which `full` is set.
+    full: out, strobe: `granule` has the codes of a pixel. granule: out.
     """
 
     def __init__(self, array: ArrayConfig) -> None:
@@ -38,6 +38,7 @@ class Collector(wiring.Component):
         m = Module()
         array, bits = self.array, self.array.activation_bits
         count, first, last = Signal(range(max(array.drain_cycles, 2))), Signal(), Signal()
+        # At the low end of the register are the codes of the same lanes in the position before.
         joined = []
         for unit, code in enumerate(self.codes):
             old = self.granule[unit * bits : (unit + 1) * bits].as_signed()
@@ -66,19 +67,19 @@ class WriteRegister(wiring.Component):
 
     Parameters
     ----------
-    beat_bits: of a beat of input.
+    beat_bits: bits of a beat of input.
 
     Members
     -------
-    granule, full: in, codes to store: as many words as they are long, or a slice of one.
-    beat, take: in, the next part of a word: it goes behind those before, zeros take the rest.
-    by_bytes: in, beats are bytes in the lowest bits of `beat`.
+    full: in, strobe: take `granule`, codes to store: several words, or a slice of one.
+    take: in, strobe: take `beat`, the next part of a word, behind the parts before; the rest of the word becomes zero.
+    by_bytes: in, a beat is a byte, in the lowest bits of `beat`.
     flush: in, with `take`: the word ends here. clear: in, the next part begins a word.
-    free: in, the memory may be written.
-    word: out, for the memory.
-    write_word, write_granule: out, the word is to be written; a part of a granule is to be written now.
-    part: out, which. stored: out, it is the last of its granule.
-    tap: out, strobe: `content` is a granule that was stored.
+    free: in, the memory can be written in this cycle.
+    word: out, for the memory's input.
+    write_word: out, write `word`, made of beats. write_granule: out, write `word`, a part of a granule.
+    part: out, number of that part. stored: out, it is the last one of its granule.
+    tap: out, strobe: `content` is a granule to be stored.
     """
 
     def __init__(self, array: ArrayConfig, beat_bits: int) -> None:
@@ -134,7 +135,8 @@ class WriteRegister(wiring.Component):
         size = word_bits // len(slots)
         repeated = Cat(*[self.granule] * (word_bits // min(array.granule_bits, word_bits)))[: self.width]
         beat_slots = len(self.beat) // size
-        # What lies above is zero when a granule comes, and a beat while a granule is written: so one gate joins them.
+        # What lies above in the register is zero when a granule comes, and the beat is zero while one is written: so a
+        # plain OR joins them, without a multiplexer.
         beat = self.beat & (~pending).replicate(len(self.beat))
         for index, chosen in enumerate(slots):
             low = index * size
@@ -152,9 +154,11 @@ class WriteRegister(wiring.Component):
         return m
 
     def _slots(self, m: Module) -> tuple[list[Value], Value]:
-        """Return whether each slot takes its part of the beat, and whether the word ends; count the slots.
+        """Count the slots of a word, each as wide as a beat or a byte, whichever is shorter.
 
-        A slot has the bits of the shorter of beat and byte.
+        Returns
+        -------
+        (for each slot whether it takes its part of the beat, the word ends with this beat).
         """
         size = min(self.beat_bits, 8)
         count = self.array.word_bits // size

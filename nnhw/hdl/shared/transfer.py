@@ -1,4 +1,4 @@
-"""Tensors that come in and go out."""
+"""Transfers of tensors from the input stream to memory, and from memory to the output stream."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from nnhw.hdl.shared.nest import iterations
 
 
 class Transfers(wiring.Component):
-    """The counters of `Fill` and `Emit`, and the elements on their way.
+    """Counts and moves the elements of `Fill` and `Emit`.
 
     Members
     -------
-    fill, emit: in, such a record runs, up to the cycle of `ending`. anew: in, one may run next.
+    fill, emit: in, a record of this kind runs, up to and including the cycle of `ending`.
+    anew: in, a record may run next: the counters go to their start.
     kind, pixels, pixels_single, elements, elements_single, flip: in, fields of the descriptor.
-    i: stream of beats. take, beat, flush: out, to the register of words that are written.
-    word: in, what was read, the next element in the lowest codes. read, shift: out, for the next word, the next codes.
-    o: stream of bytes.
-    ending: out, the last cycle of a record. done: out, a cycle later.
+    i: stream of beats. take, beat, flush: out, to `WriteRegister`; `flush` comes with the last element of a pixel.
+    read: out, read the next word. word: in, the lowest `simd` codes of that word. shift: out, shift it by these codes.
+    o: stream of bytes, an element each.
+    ending: out, the last cycle of a record's work. done: out, a cycle later.
 
-    Timing: a beat a cycle; an element a cycle, two cycles more for each word.
+    Timing: a beat comes in each cycle; an element leaves each cycle, with two more cycles for each word.
     """
 
     def __init__(self, array: ArrayConfig) -> None:
@@ -68,6 +69,7 @@ class Transfers(wiring.Component):
 
     def _count(self, m: Module, step: Value) -> None:
         """Count beats or elements, and pixels; `flush` is high with the last element of a pixel."""
+        # A beat has `i_lanes` elements, a power of two, so the beats of a pixel are the upper bits of its elements.
         skipped, anew = (self.array.i_lanes - 1).bit_length(), self.anew
         limit: Value = self.elements
         if skipped:
@@ -78,12 +80,13 @@ class Transfers(wiring.Component):
         m.d.sync += self.done.eq(self.ending)
 
     def _emit(self, m: Module, sent: Signal) -> None:
-        """Read a word, wait for it, send its elements."""
+        """Read a word, wait a cycle for it, send its elements."""
         array, bits = self.array, self.array.activation_bits
         place, waiting, sending = Signal(range(array.codes_per_word)), Signal(), Signal()
         within = (array.simd - 1).bit_length()
         code = self.word.word_select(place[:within], bits) if within else self.word
         top = code[-1] ^ self.flip
+        # Codes that are flipped are unsigned outside, and filled up with zeros; others with their sign.
         fill = (top & ~self.flip).replicate(8 - bits)
         m.d.comb += [
             self.read.eq(self.emit & ~waiting & ~sending),

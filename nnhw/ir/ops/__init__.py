@@ -1,4 +1,4 @@
-"""The closed set of operators: one row each in `OPS`."""
+"""The set of operators, by their names in `OPS`."""
 
 from .activation import Elu, Gelu, HardSigmoid, HardSwish, LeakyRelu, Mish, PRelu, Sigmoid, Silu, Softplus, Tanh
 from .arithmetic import Absolute, Ceil, Exp, Floor, Maximum, Minimum, Round, Sqrt, Square, Truncate

@@ -1,4 +1,4 @@
-"""Activations in float64, each by the one formula that its class states; `special` has exp, tanh and erf."""
+"""Activations in float64, each by the formula that its class states; `special` has exp, tanh and erf."""
 
 from __future__ import annotations
 
@@ -26,16 +26,18 @@ _MISH_TURN = -1.1924312145154954
 _GELU_TURN = -0.7517915246935645
 _GELU_TANH_TURN = -0.7524614220710163
 
-# More than what these formulas and PyTorch's differ from the function: up to 8 units in the last place.
+# Relative bound on how far these formulas, and PyTorch's, are from the true function: up to 8 units in the last place.
 _LAST_BITS = 2.0**-49
-_UNDERFLOW = 2.0**-1010  # a power that overflows, or comes out as 0, is less than this away, times x
-# From these x on, here and in PyTorch, the result is what the function tends to, exactly.
+# Absolute bound where a power overflows, or underflows to 0.
+_UNDERFLOW = 2.0**-1010
+# From these x on, here and in PyTorch, the result is exactly the limit of the function.
 _POWER_END = 746.0  # e**-x is 0, e**x infinite
 _SIGMOID_END = 40.0  # 1 + e**-x is 1, e**-x - 1 is -1
 _TANH_END = 24.0
 _GELU_END, _GELU_TANH_END = 8.5, 7.3  # 1 + erf, or 1 + tanh, is 0 or 2
 _GELU_TAIL, _TAIL_BITS = -3.0, 2.0**-53  # below, erf and tanh are within a unit in the last place
-_NEIGHBOURS = 4  # x that a quotient rounds away from the greatest one with a product
+# How many float64 the rounded quotient threshold / beta may lie below the x that is looked for.
+_NEIGHBOURS = 4
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Valley(Unary):
 
 
 def last_bits(x: Array, result: Array, low: float, high: float) -> Array:
-    """Return the waver of a function of small relative error, which has none for x = 0, up to low, and from high on."""
+    """Return the waver of a function with a small relative error; it is 0 for x = 0, x <= low and x >= high."""
     exact = (x == 0) | (x <= low) | (x >= high)
     bound: Array = np.where(exact, 0.0, _LAST_BITS * np.abs(result) + _UNDERFLOW)
     return bound
@@ -143,11 +145,11 @@ class Elu(Rising):
         return np.where(x > 0, x * self.scale, below)
 
     def waver(self, x: Array, result: Array) -> Array:
-        """The last bits of e**x - 1; none for x >= 0."""
+        """The last bits of e**x - 1; 0 for x >= 0."""
         return last_bits(x, result, -_SIGMOID_END / self.input_scale, 0.0)
 
     def limits(self) -> tuple[float, float]:
-        """-alpha * scale."""
+        """From -alpha * scale to infinity."""
         return -(self.alpha * self.scale), float("inf")
 
 
@@ -172,6 +174,7 @@ class HardSwish(Valley):
     def evaluate(self, *inputs: Array) -> Array:
         """Three roundings, from left to right; 0 where x is minus infinity."""
         x = inputs[0]
+        # Below -3 the second factor is 0; the first one is bounded, as minus infinity times 0 would be NaN.
         result: Array = np.maximum(x, -3.0) * np.minimum(np.maximum(x + 3.0, 0.0), 6.0) / 6.0
         return result
 
@@ -180,7 +183,7 @@ class HardSwish(Valley):
         return (-1.5,)
 
     def waver(self, x: Array, result: Array) -> Array:
-        """Between -3 and 0 one factor grows and the other one shrinks: three roundings."""
+        """Three roundings between -3 and 0, where one factor grows while the other one shrinks; else 0."""
         return np.where((x > -3) & (x < 0), _LAST_BITS * np.abs(result), 0.0)
 
 
@@ -196,11 +199,11 @@ class Sigmoid(Rising):
         return special.sigmoid(inputs[0])
 
     def waver(self, x: Array, result: Array) -> Array:
-        """The last bits; none where it is 0, 0.5 or 1."""
+        """The last bits; 0 where the result is 0, 0.5 or 1."""
         return last_bits(x, result, -_POWER_END, _SIGMOID_END)
 
     def limits(self) -> tuple[float, float]:
-        """0 and 1."""
+        """From 0 to 1."""
         return 0.0, 1.0
 
 
@@ -216,11 +219,11 @@ class Tanh(Rising):
         return special.tanh(inputs[0])
 
     def waver(self, x: Array, result: Array) -> Array:
-        """The last bits; none where it is -1, 0 or 1."""
+        """The last bits; 0 where the result is -1, 0 or 1."""
         return last_bits(x, result, -_TANH_END, _TANH_END)
 
     def limits(self) -> tuple[float, float]:
-        """-1 and 1."""
+        """From -1 to 1."""
         return -1.0, 1.0
 
 
@@ -237,11 +240,11 @@ class Silu(Valley):
         return result
 
     def turns(self) -> tuple[float, ...]:
-        """Where x = -(1 + e**-x) / e**-x: the derivative's only zero."""
+        """The derivative's only zero: x = -(1 + e**-x) / e**-x."""
         return (_SILU_TURN,)
 
     def waver(self, x: Array, result: Array) -> Array:
-        """The last bits; none where it is 0 or x."""
+        """The last bits; 0 where the result is 0 or x."""
         return last_bits(x, result, -_POWER_END, _SIGMOID_END)
 
 
@@ -262,7 +265,7 @@ class Mish(Valley):
         return (_MISH_TURN,)
 
     def waver(self, x: Array, result: Array) -> Array:
-        """The last bits; none where it is 0 or x."""
+        """The last bits; 0 where the result is 0 or x."""
         return last_bits(x, result, -_POWER_END, _SIGMOID_END)
 
 
@@ -277,7 +280,7 @@ class Gelu(Valley):
 
     Parameters
     ----------
-    tanh_form: the approximation instead of the erf form.
+    tanh_form: whether to use the tanh form, an approximation, instead of the erf form.
     """
 
     tanh_form: bool = False
@@ -299,7 +302,8 @@ class Gelu(Valley):
         return (_GELU_TANH_TURN,) if self.tanh_form else (_GELU_TURN,)
 
     def waver(self, x: Array, result: Array) -> Array:
-        """Those of 1 + erf, which has the last bits of 1, and those of the sum alone far below 0; none for 0 and 2."""
+        """The last bits of 1 + erf, times x; 0 where 1 + erf is 0 or 2."""
+        # 1 + erf is off by last bits of 1, however small it is; far below 0 only the addition's own rounding is left.
         size, end = np.abs(x), _GELU_TANH_END if self.tanh_form else _GELU_END
         bits = np.where(x < _GELU_TAIL, _TAIL_BITS, _LAST_BITS)
         return np.where(size >= end, 0.0, bits * size)
@@ -336,21 +340,22 @@ class Softplus(Unary):
         return RISING if self.threshold == float("inf") else None
 
     def turns(self) -> tuple[float, ...]:
-        """The threshold, twice: the first place belongs to the curve, what is behind it to the straight line."""
+        """The end of the curve, twice: the result rises, falls from this float64 to the next one, and rises again."""
         return () if self.threshold == float("inf") else (self._curve_end(),) * 2
 
     def waver(self, x: Array, result: Array) -> Array:
-        """The last bits, for x = 0, too; none behind the threshold, nor where it is 0 or x."""
+        """The last bits; 0 behind the threshold, and where the result is 0 or x."""
         scaled = x * self.beta
         exact = (scaled > min(self.threshold, _SIGMOID_END)) | (scaled <= -_POWER_END)
         return np.where(exact, 0.0, _LAST_BITS * np.abs(result) + _UNDERFLOW)
 
     def limits(self) -> tuple[float, float]:
-        """0 and infinity."""
+        """From 0 to infinity."""
         return 0.0, float("inf")
 
     def _curve_end(self) -> float:
         """Return the greatest x whose product with beta is not above the threshold."""
+        # The quotient and the product are both rounded, so the quotient may miss that x by a few float64.
         place = self.threshold / self.beta
         while place * self.beta > self.threshold:
             place = math.nextafter(place, -math.inf)

@@ -1,4 +1,4 @@
-"""What a user's own arithmetic needs beyond sums and products, element by element: float64, and some integers."""
+"""Elementwise arithmetic beyond sums and products, in float64; minimum and maximum of integers, too."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ class Exp(Rising):
         return special.exp(inputs[0])
 
     def waver(self, x: Array, result: Array) -> Array:
-        """The last bits; none where it is 0 or 1."""
+        """The last bits; 0 where the result is 0 or 1."""
         return last_bits(x, result, -_POWER_END, np.inf)
 
     def limits(self) -> tuple[float, float]:
-        """0 and infinity."""
+        """From 0 to infinity."""
         return 0.0, float("inf")
 
 
@@ -122,7 +122,7 @@ class Round(Rising):
 
 @dataclass(frozen=True)
 class Truncate(Rising):
-    """The whole number next to x towards 0."""
+    """The nearest whole number towards 0."""
 
     name: ClassVar[str] = "trunc"
 
@@ -134,10 +134,10 @@ class Truncate(Rising):
 
 @dataclass(frozen=True)
 class Extreme(Binary):
-    """One of two numbers: float64, which broadcast as in any arithmetic, or integers of one shape."""
+    """The lesser or the greater of two numbers: of float64, which broadcast, or of integers of one shape."""
 
     def infer(self, operands: Sequence[Operand]) -> TensorType:
-        """The broadcast shape, float64; of integers their shape, and the range of what can be the result."""
+        """The broadcast shape, float64; of integers their shape, and the range of the possible results."""
         kinds = [operand.type.dtype for operand in operands]
         types = [kind for kind in kinds if isinstance(kind, IntType)]
         if len(types) < len(operands):

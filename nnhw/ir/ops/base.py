@@ -1,4 +1,4 @@
-"""What every operator of the IR is: a frozen dataclass of attributes with a type rule and a meaning."""
+"""The base of all operators: a frozen dataclass of attributes, with a type rule and a NumPy definition."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ Array = np.ndarray
 Pair = tuple[int, int]
 
 ANY = -1
+"""Arity of an op with two or more inputs."""
 SOME = -2
+"""Arity of an op with one or more inputs."""
 
 
 @dataclass(frozen=True)
 class Operand:
-    """An input of an operator as its type rule sees it.
+    """An input of an operator, as type rules get it.
 
     Parameters
     ----------
-    value: the array if the operand is a constant. It has no batch axis.
+    type: its type.
+    value: its array, without a batch axis, if it is a constant; else None.
     """
 
     type: TensorType
@@ -33,10 +36,7 @@ class Operand:
 
     @property
     def constant(self) -> Array:
-        """The array of an operand that has to be a constant.
-
-        Raises: IrError if it is none.
-        """
+        """The array of an operand that has to be a constant. Raises: IrError if it is not."""
         if self.value is None:
             raise IrError(f"a constant is needed here, got a value of type {self.type}")
         return self.value
@@ -48,15 +48,21 @@ class Op(ABC):
 
     A field is an int, float, bool, str, a tuple of ints, or a graph: what the text form can print and parse.
 
-    Most operators know nothing of sequences: of one they compute each step by itself, as they do each image of a batch.
+    Most operators know nothing of sequences: given one, they compute each step by itself, like an image of a batch.
     """
 
     name: ClassVar[str]
-    arity: ClassVar[int]  # number of inputs; ANY: two or more; SOME: one or more
-    parameters: ClassVar[tuple[int, ...]] = ()  # positions of operands that are constants; all others are not
-    optional: ClassVar[tuple[str, ...]] = ()  # attributes that the text form leaves out where they have their default
-    along_steps: ClassVar[bool] = False  # its rule and its meaning are of whole sequences, [N, steps, *shape]
-    from_library: ClassVar[bool] = False  # PyTorch's last bits depend on the machine; `waver` bounds them, too
+    """Name in the text form, and of the builder's method."""
+    arity: ClassVar[int]
+    """Number of inputs, or ANY, or SOME."""
+    parameters: ClassVar[tuple[int, ...]] = ()
+    """Positions of the operands that have to be constants; others must not be."""
+    optional: ClassVar[tuple[str, ...]] = ()
+    """Attributes that the text form leaves out if they have their default."""
+    along_steps: ClassVar[bool] = False
+    """Whether `infer` and `evaluate` are of whole sequences, [N, steps, *shape], instead of steps."""
+    from_library: ClassVar[bool] = False
+    """Whether PyTorch computes it by a library, with last bits that depend on the machine; `waver` bounds them, too."""
 
     def check_operands(self, operands: Sequence[Operand]) -> None:
         """Check how many operands there are, and which of them are constants. Raises: IrError."""
@@ -75,42 +81,44 @@ class Op(ABC):
 
     @abstractmethod
     def evaluate(self, *inputs: Array) -> Array:
-        """Return the result for arrays with a batch axis in front (constants have none): the op's one meaning."""
+        """Return the result for arrays with a batch axis in front (constants have none). This defines the op."""
 
     def trend(self, position: int, operands: Sequence[Operand]) -> Array | None:
-        """Tell how the result moves with operand `position`, all others being constants.
+        """Return the direction in which the result moves when operand `position` grows, all others being constants.
 
         Returns
         -------
-        int array that broadcasts to the operand's shape: 1 never falls, -1 never rises, 0 constant; or None
-        if the operator is not elementwise or not monotone. Follows from signs, never from samples.
+        int array that broadcasts to the operand's shape: 1 never falls, -1 never rises, 0 constant; or None if the
+        operator is not elementwise or not monotone. It follows from signs of parameters, never from samples.
         """
         return None
 
     def turns(self) -> tuple[float, ...]:
-        """Return where an elementwise op that is not monotone changes direction, ascending.
+        """Return the operand values at which an elementwise op that is not monotone changes direction, ascending.
 
-        Between two of these operand values, each belonging to both of its sides, the result never falls or never
-        rises, alternately. None if the op is monotone, or if nothing is known: then `trend` says which.
+        Between two neighbouring turns, both included, the result never falls or never rises, alternately. Empty if the
+        op is monotone, or if nothing is known; `trend` tells these two apart.
         """
         return ()
 
     def first_direction(self) -> int:
-        """Return how an op with `turns` starts from minus infinity: 1 never falls, -1 never rises."""
+        """Return the direction of an op with `turns` below its first turn: 1 never falls, -1 never rises."""
         return 1
 
     def waver(self, x: Array, result: Array) -> Array | None:
-        """Bound how far the result may be from a function that moves as `trend` or `turns` say in every last bit.
+        """Bound the wavering of the result: its distance from a function that keeps the op's directions exactly.
+
+        A computed function such as tanh may fall by some last bits where the true one rises.
 
         Returns
         -------
-        float64 of the shape of `result`: 0 where the result is what every IEEE machine gives; or None if the op itself
-        moves as it says: one IEEE operation, or several of which each is monotone.
+        float64 of the shape of `result`, 0 where every IEEE machine gives the same result. None if the op does not
+        waver: it is one IEEE operation, or several, each of which is monotone.
         """
         return None
 
     def limits(self) -> tuple[float, float]:
-        """Return what an op that wavers never falls below, and never exceeds."""
+        """Return the least and the greatest result that an op which wavers can give."""
         return -float("inf"), float("inf")
 
 
@@ -132,11 +140,11 @@ def float_operand(operand: Operand, role: str) -> None:
 
 
 def broadcasts_to(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
-    """Return whether an array of `shape` broadcasts to `target` without repeating any of the target's elements."""
+    """Return whether an array of `shape` broadcasts to `target`, which itself has no axis to repeat."""
     behind = target[len(target) - len(shape) :]
     return len(shape) <= len(target) and all(size in (1, most) for size, most in zip(shape, behind, strict=True))
 
 
 def along_shape(constant: Array, rank: int) -> Array:
-    """Give a constant the batch axis that it lacks, so that it broadcasts over values of `rank` + 1 axes."""
+    """Return a constant with axes of size 1 in front, so that it broadcasts over values [N, ..] of `rank` + 1 axes."""
     return constant.reshape((1,) * (rank + 1 - constant.ndim) + constant.shape)

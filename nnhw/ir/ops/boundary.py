@@ -1,4 +1,4 @@
-"""Where values enter a graph, and where floats become integer codes and back."""
+"""Inputs and constants of a graph, and the ops that turn floats into integer codes and back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .rounding import HALF_EVEN, ROUNDINGS
 
 @dataclass(frozen=True)
 class InputlessOp(Op):
-    """An op without inputs, whose type is stated by its node."""
+    """An op without inputs; its node states the type."""
 
     arity: ClassVar[int] = 0
 
@@ -26,13 +26,13 @@ class InputlessOp(Op):
         raise IrError(f"the type of {self.name} is stated, not inferred")
 
     def evaluate(self, *inputs: Array) -> Array:
-        """Never called: the caller of the graph, or the graph, has the value."""
+        """Never called: the caller of the graph gives the value, or the graph has it."""
         raise IrError(f"{self.name} has a value, and no computation")
 
 
 @dataclass(frozen=True)
 class Input(InputlessOp):
-    """A value that the caller gives, one row per image."""
+    """A value that the caller gives, [N, *shape]."""
 
     name: ClassVar[str] = "input"
 
@@ -45,12 +45,12 @@ class Constant(InputlessOp):
 
 
 class NoCode(IrError):
-    """NaN that is to be quantized.
+    """A quantizer got NaN, which has no code.
 
     Parameters
     ----------
-    image: the first one that holds it.
-    place: the node that was given it.
+    image: number of the first image that has it.
+    place: the quantizer's node.
     """
 
     def __init__(self, image: int, place: str = "quantize") -> None:
@@ -62,17 +62,17 @@ class NoCode(IrError):
 class Quantize(Op):
     """Codes of float values: clamp(round(x / scale + offset) - offset, low, high), or the sign of x.
 
-    Zero points do not occur: a code of the IR is the distance from the zero point, so 0 stands for 0.0.
+    The IR has no zero points: a code is the distance from the zero point, so that code 0 stands for 0.0.
     Inputs: x, float64; scale, float64 constant that broadcasts to x.
 
     Parameters
     ----------
     low, high: least and greatest code.
-    bipolar: the code is +1 where x >= 0 (0.0 and -0.0 included), else -1; the scale has no part in it.
-    rounding: which integer a number between two of them becomes: one of `ROUNDINGS`.
-    reciprocal: x is rounded to float32 and multiplied by 1 / scale, both the reciprocal and the product rounded to
-        float32, and so is the sum with the offset; the scale is a number of float32 then.
-    offset: the zero point where it is added in front of rounding. It moves the ties: half to even of 0.5 + 1 is 2.
+    bipolar: the code is +1 where x >= 0 (0.0 and -0.0 included), else -1; the scale is not used.
+    rounding: how a number between two integers is rounded: one of `ROUNDINGS`.
+    reciprocal: x is rounded to float32 and multiplied by 1 / scale; the reciprocal, the product and the sum with the
+        offset are rounded to float32. The scale has to be a float32 number then.
+    offset: the zero point that is added in front of rounding. It moves ties: half to even of 0.5 + 1 is 2.
     """
 
     low: int
@@ -106,6 +106,7 @@ class Quantize(Op):
     def evaluate(self, *inputs: Array) -> Array:
         """Return int64 codes. Raises: IrError for NaN, which has no code."""
         x, scale = inputs
+        # As an integer, NaN would silently become some code.
         if (bad := np.isnan(x)).any():
             raise NoCode(int(np.argwhere(bad)[0][0]))
         if self.bipolar:
@@ -116,9 +117,10 @@ class Quantize(Op):
         return rounded.astype(np.int64) - self.offset
 
     def _steps(self, x: Array, scale: Array) -> Array:
-        """Return x in steps of the scale, from the offset on."""
+        """Return x / scale + offset, rounded as the attributes say."""
         if self.reciprocal:
-            with np.errstate(over="ignore"):  # beyond float32 is infinite, and beyond the range of codes
+            # What overflows float32 becomes infinite, which the clip takes to the greatest code, as it should be.
+            with np.errstate(over="ignore"):
                 steps = x.astype(np.float32) * (np.float32(1) / scale.astype(np.float32))
         else:
             steps = x / scale
@@ -164,7 +166,7 @@ def _check_scale(x: Operand, scale: Operand) -> None:
 
 
 def has_reciprocal(scale: Array) -> Array:
-    """Return where a scale is a positive number of float32 whose reciprocal is one, too."""
+    """Return where scales are positive float32 numbers with a finite float32 reciprocal, bool of their shape."""
     with np.errstate(over="ignore"):
         single = scale.astype(np.float32)
         inverse = np.float32(1) / np.where(single > 0, single, 1)

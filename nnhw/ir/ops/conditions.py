@@ -1,4 +1,4 @@
-"""Conditions in float64: comparisons, whose results are 0 and 1, the sign, and the choice between two values."""
+"""Conditions in float64: comparisons with the results 0 and 1, the sign, and the choice between two values."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ class Sign(Rising):
 
     def evaluate(self, *inputs: Array) -> Array:
         """Exact; NaN stays NaN, and -0 gives 0."""
+        # The sum turns -0.0 into 0.0.
         result: Array = np.sign(inputs[0]) + 0.0
         return result
 
@@ -73,7 +74,7 @@ class Where(Op):
     arity: ClassVar[int] = 3
 
     def check_operands(self, operands: Sequence[Operand]) -> None:
-        """Not all operands may be constants. Raises: IrError."""
+        """Check that there are three operands, not all of them constants. Raises: IrError."""
         if len(operands) != self.arity or all(operand.value is not None for operand in operands):
             raise IrError(f"{self.name} takes three inputs, at most two of them constants")
 

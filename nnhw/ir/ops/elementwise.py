@@ -1,4 +1,4 @@
-"""Float64 arithmetic, element by element, each op one IEEE operation or a stated sequence of them."""
+"""Elementwise float64 arithmetic; each op is one IEEE operation, or a stated sequence of them."""
 
 from __future__ import annotations
 
@@ -82,12 +82,12 @@ class Clamp(Unary):
 
 @dataclass(frozen=True)
 class Binary(Op):
-    """An op of two float64 inputs that broadcast, constants without their batch axis, against each other."""
+    """An op of two float64 inputs that broadcast against each other; a constant lacks the batch axis."""
 
     arity: ClassVar[int] = 2
 
     def check_operands(self, operands: Sequence[Operand]) -> None:
-        """Either operand may be a constant, but not both. Raises: IrError."""
+        """Check that there are two operands, at most one of them a constant. Raises: IrError."""
         if len(operands) != self.arity or all(operand.value is not None for operand in operands):
             raise IrError(f"{self.name} takes two inputs, at most one of them a constant")
 
@@ -106,7 +106,7 @@ class Binary(Op):
         return TensorType(tuple(shape), FLOAT)
 
     def aligned(self, inputs: Sequence[Array]) -> tuple[Array, Array]:
-        """Return both inputs with the same number of axes."""
+        """Return both inputs with the same number of axes: a constant gets axes of size 1 in front."""
         left, right = inputs
         rank = max(left.ndim, right.ndim)
         return along_shape(left, rank - 1), along_shape(right, rank - 1)

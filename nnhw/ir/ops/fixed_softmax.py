@@ -1,4 +1,4 @@
-"""Softmax of codes in 32-bit fixed point, as integer networks of other tools end in it."""
+"""Softmax of codes in 32-bit fixed point, as at the end of TFLite's integer networks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .base import Array, Operand, int_operand
 from .tail import AlongAxis
 
 _ONE = (1 << 31) - 1
-"""1.0 as a fraction of 31 bits, next to it."""
+"""The greatest number below 1.0 with 31 fraction bits, which stands for 1.0."""
 _QUARTER = 1 << 24
 """1 / 4 with 26 fraction bits."""
 _EXP_AT_EIGHTH, _THIRD = 1895147668, 715827883
@@ -34,9 +34,9 @@ class FixedSoftmax(AlongAxis):
 
     Parameters
     ----------
-    multiplier, left: of a code's distance from the greatest: distance * 2**left * multiplier / 2**31 has 26 fraction
-        bits.
-    least: distances below it count as infinitely far; at least -511.
+    multiplier, left: they scale a code's distance from the greatest code (0 or below) to 26 fraction bits: distance *
+        2**left * multiplier / 2**31.
+    least: codes with a distance below this get probability 0; at least -511.
 
     Source: tensorflow/lite/kernels/internal/reference/softmax.h; gemmlowp, fixedpoint/fixedpoint.h.
     """
@@ -65,7 +65,8 @@ class FixedSoftmax(AlongAxis):
         far = distance < self.least
         powers = _exp(_product(np.where(far, 0, distance) << self.left, self.multiplier))
         total = np.where(far, 0, _divided(powers, 12)).sum(axis=axis, keepdims=True)
-        unit_bits = np.frexp(total.astype(np.float64))[1] - 20  # how many more bits than 1.0 the sum has
+        # The sum has 19 fraction bits, so 1.0 is of 20 bits; frexp gives the sum's bit length: how many more it has.
+        unit_bits = np.frexp(total.astype(np.float64))[1] - 20
         rest = (total << (12 - unit_bits)) - (1 << 31)
         shares = _divided(_product(_reciprocal(rest), powers), 23 + unit_bits)
         result: Array = np.where(far, 0, np.clip(shares, 0, 255)).astype(np.float64)
@@ -73,27 +74,28 @@ class FixedSoftmax(AlongAxis):
 
 
 def _product(left: Array | int, right: Array | int) -> Array:
-    """left * right / 2**31, to the nearest, ties up."""
+    """Return left * right / 2**31, rounded to the nearest, ties up."""
     result: Array = (np.asarray(left, np.int64) * right + (1 << 30)) >> 31
     return result
 
 
 def _divided(number: Array, bits: Array | int) -> Array:
-    """number / 2**bits, to the nearest, ties away from zero."""
+    """Return number / 2**bits, rounded to the nearest, ties away from zero."""
     half = (np.int64(1) << np.asarray(bits)) >> 1
     result: Array = np.sign(number) * ((np.abs(number) + half) >> bits)
     return result
 
 
 def _doubled(number: Array, times: int) -> Array:
-    """number * 2**times, kept within 32 bits."""
+    """Return number * 2**times, clipped to 32 bits."""
     result: Array = np.clip(number << times, -(1 << 31), _ONE)
     return result
 
 
 def _exp(x: Array) -> Array:
-    """Return exp of numbers of 0 and below with 26 fraction bits, as fractions of 31 bits."""
-    part = (x & (_QUARTER - 1)) - _QUARTER  # of [-1/4, 0); what is left is a multiple of 1 / 4
+    """Return exp of numbers <= 0 with 26 fraction bits, as fractions of 31 bits."""
+    # x = part - rest, with part in [-1/4, 0) and rest a multiple of 1/4: a bit of rest is a factor exp(-2**k).
+    part = (x & (_QUARTER - 1)) - _QUARTER
     result = _exp_near(_doubled(part, 5))
     rest = part - x
     for place, factor in enumerate(_POWERS):
@@ -102,7 +104,8 @@ def _exp(x: Array) -> Array:
 
 
 def _exp_near(x: Array) -> Array:
-    """Return exp on [-1/4, 0) by its series around -1/8."""
+    """Return exp on [-1/4, 0) by its series around -1/8; 31 fraction bits in and out."""
+    # 1/8 with 31 fraction bits: from here on x is the distance from -1/8.
     x = x + (1 << 28)
     square = _product(x, x)
     cube, fourth = _product(square, x), _product(square, square)
@@ -111,7 +114,7 @@ def _exp_near(x: Array) -> Array:
 
 
 def _reciprocal(x: Array) -> Array:
-    """Return 1 / (1 + x) of fractions 0..1 by three steps of Newton's method."""
+    """Return 1 / (1 + x) for fractions 0..1 of 31 bits, by three steps of Newton's method."""
     half = (x + _ONE + 1) >> 1
     guess = _FIRST_GUESS + _product(half, _SLOPE)
     for _ in range(3):

@@ -47,7 +47,7 @@ class WeightedSum(Op):
 
 @dataclass(frozen=True)
 class Concat(Op):
-    """Tensors one behind the other along an axis of the image (0 is the first behind the batch)."""
+    """The concatenation of tensors along an axis of the image (0 is the first behind the batch)."""
 
     axis: int
     name: ClassVar[str] = "concat"
@@ -73,6 +73,7 @@ class Concat(Op):
 
 
 def _common(dtypes: Sequence[IntType | FloatType]) -> IntType | FloatType:
+    """Return the type that holds all; bipolar only if all are, as a bipolar code has no bits for other integers."""
     integers = [dtype for dtype in dtypes if isinstance(dtype, IntType)]
     if not integers or len(set(dtypes)) == 1:
         return dtypes[0]

@@ -15,9 +15,10 @@ from nnhw.ir.types import IntType, TensorType
 from .base import Array, Op, Operand, Pair, int_operand
 
 _EXACT_BELOW: tuple[tuple[int, type[np.generic]], ...] = ((2**24, np.float32), (2**53, np.float64))
-
+"""Bounds of the integers that each float type holds exactly, the fastest type first."""
 _PADDED_MAX = 1 << 28
 _SUMS_BELOW = 2.0**62
+"""Bound on sums of products, half of what int64 holds: they are compared with it as float64, which rounds them."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Products of two computed matrices, and constants as values of each image."""
+"""Products of two computed matrices, and constants repeated for each image."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class MatrixProduct(Op):
     arity: ClassVar[int] = 2
 
     def infer(self, operands: Sequence[Operand]) -> TensorType:
-        """[.., m, n], the range of as many products as are added.
+        """[.., m, n], the range of sums of k products.
 
         Raises: IrError for shapes that do not fit, and for sums that might not fit into 63 bits.
         """
@@ -56,9 +56,11 @@ class MatrixProduct(Op):
         return TensorType((*left.type.shape[:-2], rows, columns), IntType(min(ends) * inner, max(ends) * inner))
 
     def evaluate(self, *inputs: Array) -> Array:
-        """Return int64 [N, .., m, n], exact: as floats only where each partial sum is an integer that these hold."""
+        """Return int64 [N, .., m, n], exact."""
         left = inputs[0].swapaxes(-1, -2) if self.transpose_left else inputs[0]
         right = inputs[1].swapaxes(-1, -2) if self.transpose_right else inputs[1]
+        # NumPy multiplies float matrices far faster than integers; they are exact if every partial sum is below the
+        # bound.
         bound = int(np.abs(left).max(initial=0)) * int(np.abs(right).max(initial=0)) * left.shape[-1]
         dtype = next((dtype for limit, dtype in _EXACT_BELOW if bound < limit), np.int64)
         product: Array = left.astype(dtype) @ right.astype(dtype)
@@ -72,9 +74,9 @@ class MatrixProduct(Op):
 
 @dataclass(frozen=True)
 class Broadcast(Op):
-    """The same constant for each image of x, of which nothing else matters: a class token, an embedding of positions.
+    """A constant repeated for each image of x, such as a class token or an embedding of positions.
 
-    Inputs: x, anything; values, constant.
+    Of x only the batch size matters. Inputs: x, anything; values, constant.
     """
 
     name: ClassVar[str] = "broadcast"

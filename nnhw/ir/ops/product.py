@@ -44,7 +44,7 @@ class Product(Op):
 
 
 def product_shape(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the shape of a product, or None if two values have none."""
+    """Return the shape of the product of two values with these shapes; None if they have no product."""
     if len(left) != len(right):
         return None
     shape = tuple(map(max, left, right))
@@ -53,6 +53,6 @@ def product_shape(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, .
 
 
 def product_range(left: IntType, right: IntType) -> IntType:
-    """Return the least range that holds every product of two integers."""
+    """Return the least range that holds every product of integers of these two types."""
     corners = [a * b for a, b in itertools.product((left.low, left.high), (right.low, right.high))]
     return IntType(min(corners), max(corners))

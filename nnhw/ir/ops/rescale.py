@@ -1,4 +1,4 @@
-"""Fixed-point requantization, as integer networks of other tools state it."""
+"""Fixed-point requantization, as in the integer networks of TFLite and CMSIS-NN."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROUNDINGS = ("single", "double")
 FRACTION_BITS = 31
 """Fraction bits of a multiplier."""
 MOST_LEFT, MOST_RIGHT = 30, 31
-"""Greatest shifts in either direction."""
+"""Greatest exponents: of a shift to the left, and to the right."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class Rescale(Op):
     ----------
     offset: zero point of the codes.
     low, high: range of the codes.
-    rounding: 'single': once, to the nearest, ties up. 'double': (x + bias) * 2**(shift + left) * multiplier / 2**31
-        to the nearest, ties up; then this / 2**right to the nearest, ties away from zero; left is max(exponent, 0),
-        right max(-exponent, 0).
-    shift: 0 or more; integers that are to be added get fraction bits by it, 20 in TFLite's additions.
+    rounding: 'single': round once, to the nearest, ties up. 'double': round (x + bias) * 2**(shift + left) *
+        multiplier / 2**31 to the nearest, ties up; then this / 2**right to the nearest, ties away from zero. left is
+        max(exponent, 0), right max(-exponent, 0).
+    shift: fraction bits that the sum gets in front of the product, 0 or more: 20 in TFLite's additions.
 
-    Range: the type rule refuses what does not fit into 64 bits on the way.
+    Range: the type rule refuses sums and constants whose product does not fit into 64 bits.
     Source: 'double' is gemmlowp's SaturatingRoundingDoublingHighMul and RoundingDivideByPOT (fixedpoint.h), as in
     TFLite's reference kernels and CMSIS-NN; nothing saturates, as no multiplier is negative. 'single' is both's
     single-rounding build.
@@ -82,6 +82,7 @@ class Rescale(Op):
         else:
             left, right = np.maximum(exponent, 0), np.maximum(-exponent, 0)
             once = _rounded(product << left, np.full_like(left, FRACTION_BITS))
+            # Ties up of the magnitude are ties away from zero.
             rounded = np.sign(once) * _rounded(np.abs(once), right)
         return np.clip(rounded + self.offset, self.low, self.high)
 
@@ -101,7 +102,7 @@ class Rescale(Op):
 
 
 def _rounded(number: Array, shift: Array) -> Array:
-    """number / 2**shift, to the nearest, ties up."""
+    """Return number / 2**shift, rounded to the nearest, ties up."""
     half = (np.int64(1) << shift) >> 1
     result: Array = (number + half) >> shift
     return result

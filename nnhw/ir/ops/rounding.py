@@ -1,4 +1,4 @@
-"""Roundings to integers by their usual names. None of them ever falls, and all leave integers as they are."""
+"""Roundings of floats to whole numbers, by their usual names. All of them are monotone, and keep whole numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ HALF_EVEN = "half_even"
 
 
 def _half_away(number: Array) -> Array:
-    """Round to the nearest, ties away from zero. The distance to the integer is exact, a sum with 0.5 would not be."""
+    """Round to the nearest, ties away from zero."""
+    # The distance to the whole number is exact. A sum with 0.5 is not: for the float64 just below 0.5 it rounds to 1.
     whole = np.trunc(number)
     result: Array = whole + np.where(np.abs(number - whole) >= 0.5, np.copysign(1.0, number), 0.0)
     return result

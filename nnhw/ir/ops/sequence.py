@@ -1,4 +1,4 @@
-"""Ops of whole sequences: the loop over their steps, the last step, and the order of steps."""
+"""Ops of whole sequences: the loop over their steps, their last step, and the reversal of their steps."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scan(Op):
-    """A loop over the steps of sequences: the body makes a result and the next states of each step and the states.
+    """A loop over the steps of sequences: from a step and the states, the body computes a result and the next states.
 
-    The body's inputs are one step of each sequence, then the states; its outputs are the result, then the next states,
-    in the same order. Inputs of the op: the sequences, then what each state begins as, a value or a constant. The op
-    gives the sequence of the body's results; that of a state is had by naming it as the body's result.
+    The body's inputs are one step of each sequence, then the states; its outputs are the result, then the next states
+    in the same order. Inputs of the op: the sequences, then the initial value of each state, a value or a constant. The
+    op gives the sequence of the body's results; to get a state, let the body give it as its result, too.
 
     Parameters
     ----------
-    body: of one step; no value in it is a sequence.
+    body: the graph of one step; no value in it is a sequence.
     """
 
     body: Graph
@@ -42,6 +42,7 @@ class Scan(Op):
 
     @property
     def _sequences(self) -> int:
+        # Inputs are sequences and states, outputs one result and as many states.
         return len(self.body.inputs) - len(self.body.outputs) + 1
 
     def check_operands(self, operands: Sequence[Operand]) -> None:
@@ -78,6 +79,7 @@ class Scan(Op):
 
     def evaluate(self, *inputs: Array) -> Array:
         """Return the results of all steps, by the body's own evaluation."""
+        # Imported here, as the interpreter itself imports the ops.
         from nnhw.ir.interpreter import run_steps
 
         return run_steps(self, inputs)
@@ -102,7 +104,7 @@ class LastStep(Op):
 
 @dataclass(frozen=True)
 class ReverseSteps(Op):
-    """The steps of a sequence from the last to the first: what a loop in the other direction reads, and gives."""
+    """The steps of a sequence from the last to the first, as a loop in the other direction reads them."""
 
     name: ClassVar[str] = "reverse_steps"
     arity: ClassVar[int] = 1
@@ -118,12 +120,13 @@ class ReverseSteps(Op):
 
 
 def fits(given: TensorType, wanted: TensorType) -> bool:
-    """Return whether every value of one type is one of another, in the same form."""
+    """Return whether every value of type `given` belongs to type `wanted`, with the same shape."""
     ours, theirs = given.dtype, wanted.dtype
     if given.shape != wanted.shape or given.is_sequence != wanted.is_sequence:
         return False
     if not isinstance(ours, IntType) or not isinstance(theirs, IntType):
         return ours == theirs
+    # A bipolar value fits integers, but no other integers fit a bipolar type.
     return theirs.low <= ours.low and ours.high <= theirs.high and ours.bipolar >= theirs.bipolar
 
 

@@ -1,4 +1,4 @@
-"""Ops that rearrange elements or take a part of them, of integers and floats alike."""
+"""Ops that rearrange elements or take a part of them; of integers and floats."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .base import Array, Op, Operand
 
 @dataclass(frozen=True)
 class Flatten(Op):
-    """[..] --> [elements], in C order."""
+    """[..] --> [elements]: all elements as one axis, in C order."""
 
     name: ClassVar[str] = "flatten"
     arity: ClassVar[int] = 1
@@ -32,7 +32,7 @@ class Flatten(Op):
 
 @dataclass(frozen=True)
 class Reshape(Op):
-    """[..] --> shape, in C order; the batch axis stays."""
+    """[..] --> shape: the same elements in C order; the batch axis stays."""
 
     shape: tuple[int, ...]
     name: ClassVar[str] = "reshape"
@@ -76,8 +76,8 @@ class Slice(Op):
 
     Parameters
     ----------
-    axis: of the image, without the batch.
-    start, stop: at least 0, the first below the second.
+    axis: axis of the image, without the batch.
+    start, stop: first index, and the one behind the last; 0 <= start < stop.
     """
 
     axis: int

@@ -1,8 +1,8 @@
 """Transcendental functions in float64, made of additions, products, quotients and powers of two alone.
 
 A library's exp may differ in the last bit from one machine, or one memory layout, to another. Each step here is one
-IEEE operation, so that a model has the same thresholds everywhere. Errors are at most 3 units in the last place; where
-a formula meets the next one, the last bits may fall in a function that rises (`Op.waver` says by how much at most).
+IEEE operation, so that a model has the same thresholds everywhere. Errors are at most 3 units in the last place. Where
+one formula takes over from another, a rising function may fall by some last bits (`Op.waver` bounds them).
 """
 
 from __future__ import annotations
@@ -15,17 +15,22 @@ import numpy as np
 from .base import Array
 
 _LOG2_E = 1.4426950408889634
-_LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10  # the high part has 33 bits: times 1024 is exact
-_EXP_LOWEST, _EXP_HIGHEST = -746.0, 710.0  # beyond: 0 and infinity
-_EXP_TERMS = [float(Fraction(1, math.factorial(k))) for k in range(14)]  # remainder at ln(2) / 2 below 2**-57
+# ln(2) in two parts. The high part has 33 bits, so that its product with k, which is below 2**11, is exact.
+_LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10
+# Below and above these, e**x is 0 and infinity.
+_EXP_LOWEST, _EXP_HIGHEST = -746.0, 710.0
+# The remainder at ln(2) / 2 is below 2**-57.
+_EXP_TERMS = [float(Fraction(1, math.factorial(k))) for k in range(14)]
 _EXPM1_REACH = 0.5
 _EXPM1_TERMS = [float(Fraction(1, math.factorial(k))) for k in range(1, 18)]
-_ATANH_TERMS = [float(Fraction(1, 2 * k + 1)) for k in range(18)]  # remainder at 1 / 3 below 2**-57
+# The remainder at 1 / 3 is below 2**-57.
+_ATANH_TERMS = [float(Fraction(1, 2 * k + 1)) for k in range(18)]
 _TANH_REACH = 2.0
 _ERF_REACH = 2.0
 _ERF_TERMS = 48
 _ERFC_LEVELS = 48
-_ERFC_END = 6.0  # from here on erfc is below half a unit in the last place of erf
+# From here on erfc is below half a unit in the last place of erf.
+_ERFC_END = 6.0
 _SQRT_PI = 1.7724538509055159
 
 
@@ -45,6 +50,8 @@ def expm1(x: Array) -> Array:
 
 
 def _expm1_of(x: Array, power: Array) -> Array:
+    """Return e**x - 1, given power = e**x."""
+    # Near 0, e**x - 1 would cancel most bits of e**x: the series has none of that.
     near = np.abs(x) < _EXPM1_REACH
     small = np.where(near, x, 0.0)
     return np.where(near, small * _polynomial(_EXPM1_TERMS, small), power - 1.0)
@@ -74,6 +81,7 @@ def tanh(x: Array) -> Array:
 
 def softplus(x: Array) -> Array:
     """Return log(1 + e**x) = max(x, 0) + log(1 + e**-|x|)."""
+    # In this form nothing overflows, and the argument of the logarithm's series stays within 0..1.
     result: Array = np.maximum(x, 0.0) + log1p_unit(exp(-np.abs(x)))
     return result
 
@@ -89,9 +97,10 @@ def erf(x: Array) -> Array:
 
 
 def _erf_series(x: Array) -> Array:
-    """2 / sqrt(pi) * e**(-x**2) * x * (1 + 2 x**2 / 3 * (1 + 2 x**2 / 5 * (1 + ..)))."""
+    """Return 2 / sqrt(pi) * e**(-x**2) * x * (1 + 2 x**2 / 3 * (1 + 2 x**2 / 5 * (1 + ..)))."""
     square = 2.0 * (x * x)
     total = np.ones_like(x)
+    # All terms are positive, so nothing cancels, as it would in the alternating series of erf.
     for odd in range(2 * _ERF_TERMS + 1, 1, -2):
         total = 1.0 + square / odd * total
     result: Array = exp(-(x * x)) * (x * total) * (2.0 / _SQRT_PI)
@@ -99,7 +108,7 @@ def _erf_series(x: Array) -> Array:
 
 
 def _erfc_fraction(x: Array) -> Array:
-    """e**(-x**2) / sqrt(pi) / (x + (1/2) / (x + (2/2) / (x + (3/2) / ..)))."""
+    """Return e**(-x**2) / sqrt(pi) / (x + (1/2) / (x + (2/2) / (x + (3/2) / ..)))."""
     x = np.clip(x, _ERF_REACH, _ERFC_END)
     tail = x
     for level in range(_ERFC_LEVELS, 0, -1):
@@ -109,7 +118,7 @@ def _erfc_fraction(x: Array) -> Array:
 
 
 def _polynomial(coefficients: list[float], x: Array) -> Array:
-    """c0 + x * (c1 + x * (c2 + ..))."""
+    """Return c0 + x * (c1 + x * (c2 + ..))."""
     total = np.full_like(x, coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):
         total = coefficient + x * total

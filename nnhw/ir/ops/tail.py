@@ -1,4 +1,4 @@
-"""What models do with their last values: these run on the host."""
+"""Ops at the end of models, such as softmax and argmax, which the host computes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class AlongAxis(Op):
     arity: ClassVar[int] = 1
 
     def check(self, operands: Sequence[Operand]) -> TensorType:
-        """Return the type of x. Raises: IrError for an axis that x has not."""
+        """Return the type of x. Raises: IrError if x has no such axis."""
         x = operands[0].type
         if not 0 <= self.axis < len(x.shape):
             raise IrError(f"{self.name} needs an axis below {len(x.shape)}, got {self.axis}")
@@ -71,7 +71,7 @@ class ArgMax(AlongAxis):
 
     Parameters
     ----------
-    keepdim: keep the axis, with size 1.
+    keepdim: whether the axis stays, with size 1.
     """
 
     keepdim: bool = False

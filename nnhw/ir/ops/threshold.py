@@ -1,4 +1,4 @@
-"""The integer form of everything between an accumulator and the next code."""
+"""Step functions: the integer form of all ops between a layer's sums and the next codes."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from .base import Array, Op, Operand, int_operand
 
 @dataclass(frozen=True)
 class Threshold(Op):
-    """Codes from comparisons: with count = how many thresholds of the channel are <= x,
+    """Codes by comparison with thresholds: with count = the number of thresholds of the channel that are <= x,
 
         index = count            in a rising channel
         index = steps - count    in a falling (descending) one
         code  = low + index      or, if bipolar, -1 for index 0 and +1 for index 1
 
-    Inputs: x, integers [channels, ..]; thresholds, integer constant [channels, steps], each row sorted;
-    descending, constant of booleans [channels]. Of x in low..high, the threshold high + 1 is never reached
-    and the threshold low always.
+    Inputs: x, integers [channels, ..]; thresholds, integer constant [channels, steps], each row sorted; descending,
+    constant of booleans [channels]. For x in a..b, a threshold of b + 1 is never reached, and one of a always.
 
     Parameters
     ----------
     low: the code of index 0; -1 if bipolar.
+    bipolar: whether the codes are -1 and +1; then there is one step.
     """
 
     low: int
@@ -67,7 +67,7 @@ class Threshold(Op):
 
 @dataclass(frozen=True)
 class StepTable(Op):
-    """Codes of a function that is constant between steps, monotone or not: with count as in `Threshold`,
+    """Codes of any function that is constant between steps, monotone or not: with count as in `Threshold`,
 
         code = codes[channel, count]
 
@@ -114,14 +114,12 @@ class StepTable(Op):
 
 
 def _counts(x: Array, thresholds: Array) -> Array:
-    """Return how many thresholds [channels, steps] of its channel are at most each element of x [N, channels, ..].
-
-    Where a channel has fewer integers in its range than elements, each of the integers is searched for once.
-    """
+    """Return how many thresholds [channels, steps] of its channel each element of x [N, channels, ..] reaches."""
     counts = np.zeros(x.shape, dtype=np.int64)
     for channel, row in enumerate(thresholds if x.size else ()):
         values = x[:, channel]
         low, high = int(values.min()), int(values.max())
+        # Fewer different integers than elements: search for each integer once, and look the elements up.
         if high - low < values.size:
             counts[:, channel] = np.searchsorted(row, np.arange(low, high + 1), side="right")[values - low]
         else:

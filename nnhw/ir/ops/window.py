@@ -1,4 +1,4 @@
-"""Ops over a moving window or around the borders of a feature map, of integers and floats alike."""
+"""Ops over a moving window or at the borders of a feature map; of integers and floats."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ from .linear import windows
 class MaxPool2d(Op):
     """The greatest element of each window, per channel.
 
-    Positions beyond the border belong to no window. Rest rows and columns that no whole window covers are left out.
+    Positions beyond the border are ignored. Rows and columns at the end that no whole window covers are left out.
 
     Parameters
     ----------
-    before, after: rows and columns that windows may reach beyond the border; less than the kernel.
+    kernel, stride: rows and columns.
+    before, after: (rows, columns) by which windows may reach beyond the border, at the top left and the bottom right;
+        less than the kernel.
     """
 
     kernel: Pair
@@ -44,6 +46,7 @@ class MaxPool2d(Op):
     def evaluate(self, *inputs: Array) -> Array:
         """Exact; the dtype of x."""
         x = inputs[0]
+        # Less than, or equal to, any element, so that a window's maximum is that of its elements inside of the border.
         lowest = np.iinfo(x.dtype).min if x.dtype.kind == "i" else -np.inf
         padded = np.pad(x, _widths(self.before, self.after), constant_values=lowest)
         result: Array = windows(padded, self.kernel, self.stride).max(axis=(4, 5))
@@ -54,7 +57,11 @@ class MaxPool2d(Op):
 class SumPool2d(Op):
     """The sum of each window, per channel, of integers: average pooling without its division.
 
-    Rest rows and columns that no whole window covers are left out.
+    Rows and columns at the end that no whole window covers are left out.
+
+    Parameters
+    ----------
+    kernel, stride: rows and columns.
     """
 
     kernel: Pair
@@ -63,7 +70,7 @@ class SumPool2d(Op):
     arity: ClassVar[int] = 1
 
     def infer(self, operands: Sequence[Operand]) -> TensorType:
-        """[channels, height', width'], the range of so many elements."""
+        """[channels, height', width'], the range of sums of as many elements as the kernel has."""
         x = operands[0]
         codes = int_operand(x, "x")
         sides = pooled_sides(self, x.type, (0, 0), (0, 0))
@@ -82,8 +89,8 @@ class Pad(Op):
 
     Parameters
     ----------
-    before, after: rows and columns in front and behind.
-    value: a whole number where x is an integer.
+    before, after: (rows, columns) of the border at the top left, and at the bottom right.
+    value: of the border; a whole number if x is an integer.
     """
 
     before: Pair
@@ -93,7 +100,7 @@ class Pad(Op):
     arity: ClassVar[int] = 1
 
     def infer(self, operands: Sequence[Operand]) -> TensorType:
-        """[channels, height', width']; integers widened so that they hold the value: a padded bipolar is -1..1."""
+        """[channels, height', width']; the range of integers grows to hold the value: bipolar becomes -1..1."""
         x = operands[0].type
         if len(x.shape) != 3 or min(self.before + self.after) < 0:
             raise IrError(f"pad needs x [channels, height, width] and no negative widths, got {x} and {self}")
@@ -114,7 +121,7 @@ class Pad(Op):
 
 @dataclass(frozen=True)
 class Upsample(Op):
-    """Nearest-neighbour upsampling: each element `factor` times in each direction."""
+    """Nearest-neighbour upsampling: each element is repeated `factor` times, (vertically, horizontally)."""
 
     factor: Pair
     name: ClassVar[str] = "upsample"
@@ -133,7 +140,7 @@ class Upsample(Op):
 
 
 def pooled_sides(op: MaxPool2d | SumPool2d, x: TensorType, before: Pair, after: Pair) -> tuple[int, ...]:
-    """Return (height', width') of a pooling. Raises: IrError where no window fits."""
+    """Return (height', width') of a pooling. Raises: IrError if no window fits."""
     if len(x.shape) != 3:
         raise IrError(f"{op.name} needs x [channels, height, width], got {x}")
     if min(op.kernel + op.stride) < 1 or min(before + after) < 0:

@@ -1,7 +1,7 @@
-"""What an engine costs: block RAM exactly, logic by a model calibrated on place and route.
+"""The cost of engines: block RAMs and DSP blocks exactly, logic by a model that is calibrated on place and route.
 
-The logic model counts what the hardware is made of, register by register; its few factors were fitted to
-`yosys` and `nextpnr` runs, see `benchmarks/`.
+The logic model counts the adders, registers and multiplexers of the hardware; its few factors were fitted to runs of
+`yosys` and `nextpnr`, see `benchmarks/`.
 """
 
 from nnhw.mapping.cost.engines import accelerator_cost, cost, packing_cost, stages_cost

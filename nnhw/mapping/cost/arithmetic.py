@@ -1,4 +1,4 @@
-"""The logic of lanes: their products, and the trees that add them, a register behind each adder."""
+"""The cost of lanes: their products, and the trees of adders that sum them, with a register behind each adder."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from nnhw.families import ICE40, Cost, Family
 from nnhw.families.logic import Logic
 
 MOST_KNOWN = 4096
-"""Costs that are kept of sums of so many lanes."""
+"""Entries of the caches of this module."""
 
 
 @lru_cache(maxsize=MOST_KNOWN)
 def lane_products(arithmetic: LaneArithmetic, simd: int, raw: int, family: Family = ICE40) -> Cost:
     """Return the cost of the products of one cell's lanes and of the tree that adds them.
 
-    What gates or inverts an operand of a carry chain takes LUTs of its own in some families; in others it is in the
-    cells of the chain (see `nnhw.hdl.cells`).
+    In some families, gates and inverters in front of an adder take LUTs of their own; in others they are part of the
+    cells of the carry chain (see `nnhw.hdl.cells`). `Logic.through` has the difference.
 
     Parameters
     ----------
-    raw: bits of the raw sum: what lies above is left out.
+    simd: number of lanes.
+    raw: bits of the raw sum; higher bits of partial sums are left out, as they cannot matter.
     """
     logic, kind = family.logic, arithmetic.kind
     a, w = arithmetic.activation.bits, arithmetic.weight.bits
@@ -39,7 +40,7 @@ def lane_products(arithmetic: LaneArithmetic, simd: int, raw: int, family: Famil
 
 
 def _planes(arithmetic: LaneArithmetic, simd: int, raw: int, logic: Logic) -> Cost:
-    """Return the cost of products that are added plane by plane of the narrower factor."""
+    """Return the cost of products by bit planes of the narrower factor, each added over all lanes."""
     a, w = arithmetic.activation.bits, arithmetic.weight.bits
     planes, bits = arithmetic.planes, max(a, w)
     total = sum(
@@ -60,22 +61,23 @@ def _planes(arithmetic: LaneArithmetic, simd: int, raw: int, logic: Logic) -> Co
 
 @lru_cache(maxsize=MOST_KNOWN)
 def dsp_sums(arithmetic: LaneArithmetic, simd: int, raw: int, family: Family = ICE40) -> Cost:
-    """Return the cost of a cell whose products are made in DSP blocks, without these: the tree that adds them."""
+    """Return the cost of the tree that adds the products of a cell's DSP blocks, without these."""
     return adder_tree([arithmetic.activation.bits + arithmetic.weight.bits] * simd, raw, family.logic)
 
 
 def dsp_blocks(arithmetic: LaneArithmetic, simd: int, family: Family) -> int:
-    """Return the DSP blocks of one cell whose products are made in them; 0 where they cannot be."""
+    """Return the DSP blocks of one cell whose products are made in them; 0 if this arithmetic cannot use them."""
     return -(-simd // family.dsp.products) if arithmetic.can_use_dsp else 0
 
 
 def adder_tree(widths: list[int], raw: int, logic: Logic, counts: bool = False) -> Cost:
-    """Return the cost of the adders of a tree; a term that is alone in its level is a register.
+    """Return the cost of the adders of a tree; a term without a partner in its level is a register.
 
     Parameters
     ----------
-    widths: of the terms.
-    counts: the terms are counts of bits, of whose sums the top bit is a LUT of its own.
+    widths: bits of the terms.
+    raw: bits of the result; higher bits are left out.
+    counts: whether the terms are counts of bits; the top bit of their sums is a separate LUT.
     """
     total, top = Cost(0.0), int(counts)
     while len(widths) > 1:
@@ -89,7 +91,7 @@ def adder_tree(widths: list[int], raw: int, logic: Logic, counts: bool = False) 
 
 
 def tree_widths(widths: list[int]) -> list[list[int]]:
-    """Return the widths of the registers behind each level of a tree of adders."""
+    """Return the widths of the registers behind each level of a tree of adders, in bits."""
     levels = []
     while len(widths) > 1:
         pairs = [widths[index : index + 2] for index in range(0, len(widths), 2)]
@@ -99,9 +101,9 @@ def tree_widths(widths: list[int]) -> list[list[int]]:
 
 
 def _tables(simd: int, raw: int, logic: Logic) -> Cost:
-    """Return the cost of products that are looked up, and of the tree that adds them.
+    """Return the cost of products that are looked up in tables, and of the tree that adds them.
 
-    One half of the terms has no sign and the other one has, so that the sum of all takes a bit more.
+    One half of the terms is signed and the other one is not, so that the sum of all has one bit more.
     """
     widths = [3] * (simd - simd % 2) + [4] * (simd % 2)
     tree = adder_tree(widths, raw, logic) + Cost(1) if simd > 1 else Cost(4)
@@ -109,7 +111,10 @@ def _tables(simd: int, raw: int, logic: Logic) -> Cost:
 
 
 def _chained_tables(simd: int, raw: int, logic: Logic) -> Cost:
-    """Return the same where gates lie in carry chains, and what is two more than each product is added."""
+    """Return the cost of looked-up products for families whose gates are in carry chains.
+
+    Tables there give each product plus 2, which is never negative; a constant at the end subtracts that again.
+    """
     pairs, alone = divmod(simd, 2)
     widths = [4] * pairs + [3] * alone
     looked_up = Cost(2 * simd + alone) + pairs * logic.chain(4)
@@ -119,9 +124,9 @@ def _chained_tables(simd: int, raw: int, logic: Logic) -> Cost:
 
 
 def _plane(bits: int, simd: int, raw: int, logic: Logic) -> Cost:
-    """Return the cost of adding one plane's lanes, in the first level of which the gates of both operands are.
+    """Return the cost of adding one plane's lanes; the adders of the first level contain the gates of both operands.
 
-    A lane that is alone in the first level takes a LUT a bit.
+    A lane without a partner in the first level takes a LUT for each bit.
     """
     pairs, alone = divmod(simd, 2)
     pair, single = min(bits + 1, raw), min(bits, raw)
@@ -130,13 +135,14 @@ def _plane(bits: int, simd: int, raw: int, logic: Logic) -> Cost:
 
 
 def _join(planes: int, bits: int, raw: int, logic: Logic) -> Cost:
-    """Return the cost of the tree that joins the sums of planes, each bit of which counts twice the one before."""
+    """Return the cost of the tree that joins the sums of planes, each worth twice as much as the one before."""
     widths, shift, total = [bits] * planes, 1, Cost(0.0)
     while len(widths) > 1:
         following = []
         for index in range(0, len(widths), 2):
             low, *high = widths[index : index + 2]
             width = shift + max(low - shift, high[0]) + 1 if high else low
+            # The lowest bits of the lower sum have nothing to be added to: they are registers, not adders.
             passed = min(shift if high else width, raw)
             total += logic.register(passed) + logic.sum(min(width, raw) - passed)
             following.append(width)

@@ -1,4 +1,4 @@
-"""What branches and loops cost: forks, FIFOs, states, concatenations, sums."""
+"""The cost of stages at branches and loops: forks, FIFOs, states, concatenations, sums."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from nnhw.mapping.cost.requantizer import requantizer_cost
 
 
 def fork_cost(config: ForkConfig, family: Family) -> Cost:
-    """Return the cost of a fork: one register, and a bit for each output."""
+    """Return the cost of a fork: one register, and for each output a bit that says whether it has taken the beat."""
     logic = family.logic
     own = 2 * config.outputs if logic.flip_flop_packs else 2 * config.outputs**2 - 2
     return logic.register(config.lanes * config.bits) + logic.luts(own) + logic.state(config.outputs)
 
 
 def fifo_cost(config: FifoConfig, family: Family) -> Cost:
-    """Return the cost of a FIFO: a memory with two addresses and a level, or registers."""
+    """Return the cost of a FIFO: a memory with two addresses and a fill level; a depth of 1 or 2 takes registers."""
     words, width, logic = config.words, config.width, family.logic
     if config.depth == 1:
         return logic.register(width) + logic.luts(2) + logic.state(1)
@@ -42,7 +42,7 @@ def fifo_cost(config: FifoConfig, family: Family) -> Cost:
 
 
 def state_cost(config: StateConfig, family: Family) -> Cost:
-    """Return the cost of the memory of a state: a FIFO, the count of beats, and the start in place of what it gives."""
+    """Return the cost of a state's memory: a FIFO, a counter of beats, and a ROM of the start with a multiplexer."""
     logic, width = family.logic, config.memory.width
     starts = Rom(encode(config.start, config.element).reshape(config.chunks, config.lanes), logic=True)
     counted = logic.counter(config.chunks) + logic.luts(width + 4) + logic.state(1)
@@ -50,7 +50,7 @@ def state_cost(config: StateConfig, family: Family) -> Cost:
 
 
 def _fifo_control(words: int, logic: Logic) -> Cost:
-    """Return the cost of two addresses, the level, and three flags."""
+    """Return the cost of a FIFO's control: two addresses, the fill level, and three flags."""
     level, addresses = counter_bits(words + 1), 2 * logic.counter(words)
     if logic.flip_flop_packs:
         return addresses + logic.luts(3 * level + 9)
@@ -59,7 +59,7 @@ def _fifo_control(words: int, logic: Logic) -> Cost:
 
 
 def concat_cost(config: ConcatConfig, family: Family) -> Cost:
-    """Return the cost of a concatenation: a register behind a multiplexer, whose turn it is, a counter."""
+    """Return the cost of a concatenation: a multiplexer with a register, the input's number, a counter of beats."""
     inputs, beat, logic = len(config.chunks), config.lanes * config.bits, family.logic
     count = counter_bits(max(config.chunks))
     chosen = logic.luts(beat * (inputs + 1) / 2) + logic.state(beat)
@@ -67,7 +67,7 @@ def concat_cost(config: ConcatConfig, family: Family) -> Cost:
 
 
 def sum_cost(config: SumConfig, family: Family) -> Cost:
-    """Return the cost of a weighted sum: a tree with shifted terms, the output buffer, the requantizer."""
+    """Return the cost of a weighted sum: a tree of shifted terms, the output buffer, the requantizer."""
     raw, lanes, logic = config.raw.bits, config.lanes, family.logic
     inputs = config.inputs
     terms = [(shift, shift + inputs[index].bits + inputs[index].bipolar, sign) for index, shift, sign in config.terms]
@@ -78,11 +78,12 @@ def sum_cost(config: SumConfig, family: Family) -> Cost:
 
 
 def _terms(terms: list[tuple[int, int, int]], raw: int, logic: Logic) -> Cost:
-    """Return the cost of a tree that adds numbers; what is subtracted takes an inverter a bit, where that is a LUT.
+    """Return the cost of a tree that adds or subtracts numbers; in some families a bit to subtract takes an inverter.
 
     Parameters
     ----------
-    terms: (lowest bit, width with the zeros below it, sign).
+    terms: (lowest bit, width including the zeros below it, sign) of each number.
+    raw: bits of the result; higher bits are left out.
     """
     total = Cost()
     while True:

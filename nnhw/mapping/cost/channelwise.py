@@ -1,4 +1,4 @@
-"""What a channelwise engine costs."""
+"""The cost of a channelwise engine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def channelwise_cost(config: ChannelwiseConfig, family: Family) -> Cost:
 
 
 def _ring(config: ChannelwiseConfig, family: Family) -> Cost:
-    """Return the cost of what keeps the running results of all channels, one beat after the other."""
+    """Return the cost of the ring that keeps the running results of all channels, a beat of lanes at a time."""
     beat, logic = config.lanes * config.raw.bits, family.logic
     if not config.ring_in_memory:
         return logic.register(beat * max(0, config.chunks - 1))
@@ -63,7 +63,7 @@ def _channel(config: ChannelwiseConfig, family: Family) -> Cost:
 
 
 def _channel_words(config: ChannelwiseConfig) -> np.ndarray:
-    """Return the words of weights: patterns [steps * chunks, i_lanes]."""
+    """Return the words of the memory of weights as bit patterns, int64 [steps * chunks, i_lanes]."""
     assert config.weight is not None
     shape = (config.chunks, config.lanes, config.steps, config.row_lanes)
     patterns = encode(config.factors, config.weight).reshape(shape).transpose(2, 0, 3, 1)

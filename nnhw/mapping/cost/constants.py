@@ -1,4 +1,4 @@
-"""What the memories of constants hold, word by word: synthesis leaves out the bits that never change."""
+"""The contents of the memories of constants, and their cost: synthesis leaves out bits that are equal in all words."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from nnhw.engines.requantize import CommonSteps, DoubleScaler, Product, Scaler, 
 from nnhw.families import Cost, Family
 
 MOST_TOGETHER, PART_LC = 512, 3.3
-"""Words beyond which the choice among the parts of a memory in logic takes more: logic cells of a bit for each part.
-
-Measured on ECP5 with 1,280 words of 4 bits.
-"""
+"""A ROM in logic with more words than the first number takes so many logic cells more for each bit and part (of
+`LOGIC_ROM_WORDS` words), to choose among the parts. Measured on ECP5 with 1,280 words of 4 bits."""
 
 
 @dataclass(frozen=True)
@@ -24,15 +22,15 @@ class Rom:
 
     Parameters
     ----------
-    words: patterns [depth, parts], not negative.
-    logic: in LUTs; else in block RAM.
+    words: bit patterns, int64 [depth, parts], not negative; the parts of a word lie side by side.
+    logic: whether it is in LUTs; else it is in block RAM.
     """
 
     words: np.ndarray
     logic: bool
 
     def cost(self, family: Family) -> Cost:
-        """Return what it takes; a single word is a constant, and so is a bit that is the same in all words."""
+        """Return its cost; a single word is a constant, and so is a bit that is the same in all words."""
         depth = len(self.words)
         columns = varying_columns(self.words) if depth > 1 else 0
         if not columns:
@@ -40,15 +38,16 @@ class Rom:
         if not self.logic:
             return Cost(columns * bank_mux_lc(depth, columns, family), family.block_rams(depth, columns, rom=True))
         if depth <= family.logic.rom_words:
+            # A ROM of so few words is one LUT for each bit, and bits with equal contents share their LUT.
             distinct = distinct_columns(self.words)
             return Cost(distinct) + family.logic.state(distinct)
         return Cost(columns * lut_rom_lc(depth, family)) + family.logic.state(columns)
 
 
 def bank_mux_lc(depth: int, bits: int, family: Family) -> float:
-    """Return the logic cells that choose among block RAMs one below another, for each bit.
+    """Return the logic cells, for each bit, of the multiplexer among the block RAMs (banks) of a deep ROM.
 
-    Measured on ECP5: 2 for 3 of them, 3 for 5, 11 for 9; on iCE40: 2 for 3, 3 for 5, 5 for 7, 8 for 9.
+    Measured on ECP5: 2 for 3 banks, 3 for 5, 11 for 9; on iCE40: 2 for 3, 3 for 5, 5 for 7, 8 for 9.
     """
     banks = family.rom_banks(depth, bits)
     if family.logic.wide_luts < 2:
@@ -57,9 +56,9 @@ def bank_mux_lc(depth: int, bits: int, family: Family) -> float:
 
 
 def lut_rom_lc(depth: int, family: Family) -> float:
-    """Return the LUTs of one bit of a ROM.
+    """Return the LUTs of one bit of a ROM of `depth` words.
 
-    A multiplexer of two that takes a LUT has a free input, which holds the last words, if they are few.
+    A multiplexer that takes a LUT has a free input, in which the last words fit if they are few.
     """
     full, rest = divmod(depth, family.logic.rom_words)
     small = full > 0 and 0 < rest <= family.logic.rom_rest_words
@@ -71,21 +70,27 @@ def lut_rom_lc(depth: int, family: Family) -> float:
 
 
 def varying_columns(words: np.ndarray) -> int:
-    """Return the bits of patterns [depth, parts] that are not the same in all words."""
+    """Return the number of bits that are not the same in all words of patterns [depth, parts]."""
     changed = np.bitwise_or.reduce(words, axis=0) ^ np.bitwise_and.reduce(words, axis=0)
     return sum(int(value).bit_count() for value in np.ravel(changed))
 
 
 def distinct_columns(words: np.ndarray) -> int:
-    """Return the columns of at most 16 patterns [depth, parts] that differ from each other and vary."""
+    """Return the number of different bit columns of at most 16 patterns [depth, parts], constant ones not counted."""
     width = max(1, int(words.max()).bit_length())
     columns = (words[:, :, None] >> np.arange(width) & 1).reshape(len(words), -1)
+    # Each column of bits as a number, with a bit for each word.
     numbers = np.unique((1 << np.arange(len(words))) @ columns)
     return int(((numbers != 0) & (numbers != (1 << len(words)) - 1)).sum())
 
 
 def threshold_roms(thresholds: Thresholds, raw: tuple[int, int], lanes: int, logic: bool) -> list[Rom]:
-    """Return the memory of steps that comparators read, `lanes` channels a word."""
+    """Return the memory of thresholds that comparators read, with `lanes` channels in a word.
+
+    Parameters
+    ----------
+    raw: least and greatest raw sum. lanes: sums a cycle. logic: whether it is in LUTs.
+    """
     steps = np.clip(thresholds.steps, raw[0], raw[1] + 1)
     bits = max(bits_for_range(*raw)[0], bits_for_range(min(int(steps.min()), raw[0]), int(steps.max()))[0])
     parts = [steps & ((1 << bits) - 1)]
@@ -95,16 +100,19 @@ def threshold_roms(thresholds: Thresholds, raw: tuple[int, int], lanes: int, log
 
 
 def search_roms(search: ThresholdSearch, raw: tuple[int, int], lanes: int) -> list[Rom]:
-    """Return the memory of each level and lane of a search, and those of its codes."""
+    """Return the memories of a binary search: for each level and lane, and those of its table of codes."""
     low, high = raw
     steps = np.clip(search.steps, low, high + 1)
     steps = np.where(search.descending[:, None], steps[:, ::-1], steps)
+    # Filled up to 2**levels - 1 steps, so that each search takes the same way through all levels.
     never = np.where(search.descending, low, high + 1)[:, None]
     steps = np.concatenate([steps, never.repeat((1 << search.levels) - 1 - steps.shape[1], axis=1)], axis=1)
     bits = bits_for_range(low, high + 1 if steps.max() > high else high)[0]
     turn = search.descending[:, None].astype(np.int64) << bits
     rows = []
     for level in range(search.levels):
+        # A level compares with the steps in the middle of what is left of the search: every second step of twice the
+        # distance.
         half = 1 << (search.levels - 1 - level)
         rows.append(steps[:, half - 1 :: 2 * half] & ((1 << bits) - 1) | turn)
     if search.table is not None:
@@ -115,13 +123,13 @@ def search_roms(search: ThresholdSearch, raw: tuple[int, int], lanes: int) -> li
 
 
 def table_roms(table: Table, lanes: int) -> list[Rom]:
-    """Return the table of each lane."""
+    """Return the memories of a lookup table, one for each lane."""
     codes = encode(table.codes, table.code)
     return [Rom((codes if table.shared else codes[lane::lanes]).reshape(-1, 1), table.logic) for lane in range(lanes)]
 
 
 def scaler_roms(scaler: Scaler, raw: tuple[int, int], lanes: int) -> list[Rom]:
-    """Return the memories of borders, multipliers and addends."""
+    """Return the memories of a multiply-add-shift: borders, multipliers and addends."""
     product = scaler.product
     found = []
     if scaler.segments > 1:
@@ -142,7 +150,7 @@ def common_roms(common: CommonSteps, raw: tuple[int, int], lanes: int) -> list[R
 
 
 def double_roms(scaler: DoubleScaler, raw: tuple[int, int], lanes: int) -> list[Rom]:
-    """Return the memories of multipliers and addends, of what is added to round, and of the shifts."""
+    """Return the memories of double rounding: multipliers and addends, numbers that are added to round, and shifts."""
     offset, shift = scaler.offset - scaler.code.low, scaler.shift
     adds = np.maximum((1 << shift >> 1) - 1, 0) + (offset << shift)
     low, high = scaler.high_range
@@ -154,7 +162,7 @@ def double_roms(scaler: DoubleScaler, raw: tuple[int, int], lanes: int) -> list[
 
 
 def product_roms(product: Product, raw: tuple[int, int], lanes: int, logic: bool) -> list[Rom]:
-    """Return the memories of multipliers (in logic: their digits) and addends, both [outputs, segments]."""
+    """Return the memories of multipliers (in logic: their signed digits) and addends, both [outputs, segments]."""
     addend = product.addend
     if product.dsp:
         rows, addend = product.constants
@@ -163,24 +171,29 @@ def product_roms(product: Product, raw: tuple[int, int], lanes: int, logic: bool
         used = np.flatnonzero(digits.any(axis=(0, 1))).tolist() or [0]
         rows = ((digits[..., used] & 3) << 2 * np.arange(len(used))).sum(axis=-1)
         bits, is_signed = bits_for_range(*raw)
+        # A digit of -1 adds the complement of the sum, and of a signed sum the sign bit is added inverted: the addend
+        # takes back what both add too much.
         negative = ((digits == -1) * 4 ** np.arange(digits.shape[-1])).sum(axis=-1)
         addend = addend + negative * (1 - (1 << bits + 1)) - (is_signed << bits - 1) * product.multiplier
     return [*_segmented(rows, lanes, logic), *_segmented(addend & ((1 << product.bits) - 1), lanes, logic)]
 
 
 def _segmented(rows: np.ndarray, lanes: int, logic: bool) -> list[Rom]:
-    """Return the memories of rows [outputs, segments]: with segments, one for each lane."""
+    """Return the memories of constants [outputs, segments]; with several segments, each lane has a memory of its own.
+
+    Lanes may be in different segments in one cycle, so they cannot share a word.
+    """
     if rows.shape[1] == 1 or (rows == rows[0, 0]).all():
         return _roms(rows, lanes, logic)
     return [Rom(rows[lane::lanes].reshape(-1, 1), logic) for lane in range(lanes)]
 
 
 def _roms(rows: np.ndarray, lanes: int, logic: bool) -> list[Rom]:
-    """Return the memory of rows [outputs, parts], those of all lanes in one word; none where all are equal."""
+    """Return the memory of constants [outputs, parts], with all lanes in a word; none if all outputs have the same."""
     return [] if (rows == rows[0]).all() else [Rom(rows.reshape(len(rows) // lanes, -1), logic)]
 
 
 def _padded(values: np.ndarray) -> np.ndarray:
-    """Return [outputs, segments] with the last column repeated to a power of two."""
+    """Return constants [outputs, segments] with the last segment repeated up to a power of two."""
     missing = (1 << (values.shape[1] - 1).bit_length()) - values.shape[1]
     return np.pad(values, ((0, 0), (0, missing)), mode="edge")

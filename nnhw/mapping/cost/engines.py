@@ -1,4 +1,4 @@
-"""The cost of any engine."""
+"""The cost of engines of all kinds, and of whole accelerators."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.normalize import NormConfig
 from nnhw.engines.own import OwnEngine
 from nnhw.engines.pack import PackConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.slice import SliceConfig
+from nnhw.engines.softmax import PowersConfig, SharesConfig
 from nnhw.engines.state import StateConfig
 from nnhw.engines.unpack import UnpackConfig
 from nnhw.engines.window import WindowConfig
@@ -27,6 +29,7 @@ from nnhw.mapping.cost.branches import concat_cost, fifo_cost, fork_cost, state_
 from nnhw.mapping.cost.channelwise import channelwise_cost
 from nnhw.mapping.cost.matmul import matmul_cost
 from nnhw.mapping.cost.pairwise import pairwise_cost
+from nnhw.mapping.cost.rows import norm_cost, powers_cost, shares_cost
 from nnhw.mapping.cost.streams import convert_cost, pack_cost, pad_cost, pool_cost, slice_cost, unpack_cost
 from nnhw.mapping.cost.window import window_cost
 
@@ -37,10 +40,13 @@ _COSTS: dict[type, Callable[[Any, Family], Cost]] = {
     FifoConfig: fifo_cost,
     ForkConfig: fork_cost,
     MatmulConfig: matmul_cost,
+    NormConfig: norm_cost,
     PackConfig: pack_cost,
     PadConfig: pad_cost,
     PairConfig: pairwise_cost,
     PoolConfig: pool_cost,
+    PowersConfig: powers_cost,
+    SharesConfig: shares_cost,
     SliceConfig: slice_cost,
     StateConfig: state_cost,
     SumConfig: sum_cost,
@@ -49,9 +55,9 @@ _COSTS: dict[type, Callable[[Any, Family], Cost]] = {
 }
 
 _BETWEEN: dict[type, float] = {ConcatConfig: 0.5, ConvertConfig: 0.4, PadConfig: 0.6, SliceConfig: 0.6, SumConfig: 0.6}
-"""Share of an engine's LUTs that is left between others, where LUTs join to wider ones, across engines, too.
+"""Share of an engine's LUTs that remains, in families with wide LUTs, as synthesis merges others with neighbours' LUTs.
 
-Rounded from least squares of 70 random networks on an ECP5, whose seeds `benchmarks.estimates` leaves out.
+Rounded from a least-squares fit to 70 random networks on an ECP5, whose seeds `benchmarks.estimates` leaves out.
 """
 
 
@@ -67,17 +73,17 @@ def cost(config: EngineConfig | PackConfig | UnpackConfig, family: Family = ICE4
 
 
 def accelerator_cost(accelerator: Accelerator, family: Family) -> Cost:
-    """Return the cost of all engines, and of what stands between them and the bytes of the link."""
+    """Return the cost of an accelerator: all stages, and the packing between them and the bytes of the link."""
     return stages_cost(accelerator.stages, accelerator.input_format, accelerator.output_format, family)
 
 
 def stages_cost(stages: Sequence[Stage], i_format: InputFormat, o_format: OutputFormat, family: Family) -> Cost:
-    """Return the cost of stages, and of what stands between them and the bytes of the link."""
+    """Return the cost of stages and of the packing between them and the bytes of the link."""
     return sum((cost(stage.config, family) for stage in stages), _packing_cost(i_format, o_format, family))
 
 
 def packing_cost(accelerator: Accelerator, family: Family) -> Cost:
-    """Return the cost of what stands between the bytes of the link and the beats of an accelerator."""
+    """Return the cost of the hardware that unpacks bytes of the link to beats, and packs results to bytes."""
     return _packing_cost(accelerator.input_format, accelerator.output_format, family)
 
 

@@ -1,4 +1,4 @@
-"""What a systolic engine costs."""
+"""The cost of a systolic engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nnhw.mapping.cost.requantizer import requantizer_cost
 
 
 def matmul_cost(config: MatmulConfig, family: Family) -> Cost:
-    """Return the cost of a systolic engine."""
+    """Return the cost of a systolic engine: products, accumulators, weights, control, and the requantizer."""
     depth, logic = config.folds * config.steps, family.logic
     o_bits = config.thresholds.code.bits if config.thresholds else config.raw.bits
     total = _products(config, depth, family)
@@ -22,6 +22,8 @@ def matmul_cost(config: MatmulConfig, family: Family) -> Cost:
     for part in (*_ways(config, depth, logic), *_counters(config, depth, logic)):
         total += part
     if config.dsp_pe < config.pe and config.dsp_pe:
+        # Cells in logic and in DSP blocks have trees of different depths; the sums of the shallower ones wait in
+        # registers.
         waits = (
             config.tree_levels - config.arithmetic.tree_levels(config.simd),
             config.tree_levels - config.arithmetic.dsp_levels(config.simd),
@@ -42,17 +44,18 @@ def _products(config: MatmulConfig, depth: int, family: Family) -> Cost:
 
 
 def _kept(config: MatmulConfig, depth: int, logic: Logic) -> float:
-    """Return the share of the products' logic that is left after synthesis knows the weights of a lane."""
+    """Return the share of the products' logic that synthesis leaves if the weights are constants."""
+    # With more than one word of weights, they come from a memory, and are no constants.
     if depth > 1:
         return 1.0
     return logic.constant_chain if config.arithmetic.kind in ("gate", "product", "select") else logic.constant_lut
 
 
 def _accumulator(config: MatmulConfig, logic: Logic) -> Cost:
-    """Return the cost of one cell's accumulator and of its place in the drain.
+    """Return the cost of one cell's accumulator and of its register in the drain.
 
-    The first product of a sum replaces it in the cells of the carry chain. The last cells of the drain have
-    no follower, whose sums they would take.
+    The multiplexer that starts a new sum with its first product is in the cells of the carry chain. The cells at the
+    end of the drain take no sums from others, so they need no multiplexer.
     """
     raw, last = config.raw.bits, config.drain / config.pe
     drain = logic.luts(raw * (1 - last)) + logic.through(raw * last) + logic.state(raw)
@@ -62,23 +65,26 @@ def _accumulator(config: MatmulConfig, logic: Logic) -> Cost:
 
 
 def _ways(config: MatmulConfig, depth: int, logic: Logic) -> Iterator[Cost]:
-    """Yield the cost of activations, addresses of weights and signals of the control on their way through an array.
+    """Yield the cost of passing activations, addresses of weights and control signals from group to group.
 
-    The last group hands its activations to nobody, and the address of its weights only where they are late.
+    Parameters
+    ----------
+    depth: words of weights of a cell.
     """
     beat, address = config.simd * config.activation.bits, counter_bits(depth)
     hop = logic.through(beat + address) + logic.luts(3)
     yield config.groups * hop + logic.through(2 * (config.groups + config.tree_levels))
     yield config.late * logic.through(beat + 2)
+    # The last group passes nothing on, but needs the address of its weights once more where they are late.
     yield logic.state(beat * (config.late + config.groups) + (config.groups - 1 + (config.late > 0)) * address)
     stages = config.groups + config.late + config.tree_levels
     yield logic.state((2 * stages + 1 + config.groups if config.steps > 1 else stages) + 1)
 
 
 def _counters(config: MatmulConfig, depth: int, logic: Logic) -> Iterator[Cost]:
-    """Yield the cost of the counters of steps, of words of weights, and of what drains."""
+    """Yield the cost of the counters of steps, of words of weights, and of drained sums."""
     words = logic.counter(depth)
-    # With one fold, one counter says both.
+    # With one fold, one counter serves for both steps and words.
     yield (words if depth > config.steps else logic.luts(words.lc)) + logic.counter(config.steps) + logic.luts(3)
     if config.drains > 1:
         count = counter_bits(config.drains)
@@ -86,13 +92,14 @@ def _counters(config: MatmulConfig, depth: int, logic: Logic) -> Iterator[Cost]:
 
 
 def _late_weights(config: MatmulConfig, depth: int, family: Family) -> Cost:
-    """Return the flip-flops behind memories of weights, beside those that are in block RAMs or behind LUTs.
+    """Return the cost of registers behind memories of weights that are not part of a block RAM or a LUT's cell.
 
-    A word that waits is in the block RAM's output register, unless a multiplexer stands between.
+    A registered word is in the block RAM's own output register, unless there is a multiplexer of several block RAMs.
     """
     word = config.simd * config.weight.bits
     in_block = config.pe - config.logic_pe
     parts = -(-depth // LOGIC_ROM_WORDS) if config.split_logic else 0
+    # Words in logic have no output register of a block RAM: each part of a ROM has flip-flops of its own.
     late = in_block * -(-config.tail_words // LOGIC_ROM_WORDS)
     if config.registered and not config.tail_words:
         groups = [min(config.hop, in_block - start) for start in range(0, in_block, config.hop)]

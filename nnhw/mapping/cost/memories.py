@@ -1,4 +1,4 @@
-"""What memories take that are written and read."""
+"""The cost of memories that are written and read."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from nnhw.families import Cost, Family
 from nnhw.families.logic import counter_bits
 
 LUT_RAM_CHOICE, FEW_BANKS = (0.5, 0.8), 4
-"""Logic cells of a bit of a memory in LUTs for each 16 words, if there are more: what chooses among a few, and many."""
+"""Logic cells that the multiplexer of a LUT memory takes for each bit and bank, with up to and with more than
+`FEW_BANKS` banks (see `family.lut_ram.words`)."""
 
 
 def memory_cost(depth: int, bits: int, large: bool, family: Family) -> Cost:
-    """Return the cost of a memory that is written and read.
+    """Return the cost of a block RAM memory, or a large RAM, that is written and read.
 
-    A large RAM has a multiplexer in front of its address, and registers behind a multiplexer keep what was read.
+    A large RAM has one port, so it takes a multiplexer of its addresses, and registers that keep what was read.
     """
     if not large:
         return Cost(ebr=family.block_rams(depth, bits))
@@ -20,10 +21,10 @@ def memory_cost(depth: int, bits: int, large: bool, family: Family) -> Cost:
 
 
 def lut_ram_cost(depth: int, bits: int, family: Family) -> Cost:
-    """Return the cost of a memory in LUTs that can be written.
+    """Return the cost of a memory in writable LUTs.
 
-    Measured alone, with 32 to 128 words of 4 to 32 bits: beside the memories, 2 LUTs a bit of 32 words, 3 of 64, 6.7 of
-    128; with engines behind it that take in what chooses, half of that.
+    Measured without other engines, for 32 to 128 words of 4 to 32 bits: in addition to the memories, 2 LUTs a bit for
+    32 words, 3 for 64, 6.7 for 128; half of that if an engine behind it absorbs the multiplexer.
     """
     banks = -(-depth // family.lut_ram.words)
     chosen = LUT_RAM_CHOICE[banks > FEW_BANKS] * bits * banks + banks if banks > 1 else 0

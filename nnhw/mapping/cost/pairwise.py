@@ -1,4 +1,4 @@
-"""What a pairwise engine costs."""
+"""The cost of a pairwise engine."""
 
 from __future__ import annotations
 
@@ -14,18 +14,22 @@ def pairwise_cost(config: PairConfig, family: Family) -> Cost:
     """Return the cost of a pairwise engine: one operation for each lane, the output buffer, the requantizer."""
     lanes, logic = config.lanes, family.logic
     o_bits = config.raw.bits if config.requantizer is None else config.requantizer.code.bits
-    own = lanes * _lane(config, logic) + logic.buffer(lanes * o_bits)
-    # One block of iCE40 makes the products of two lanes, of narrow factors.
-    each = 1 if needs_whole_dsp(config.left, config.right) else family.dsp.products
-    own += Cost(dsp=-(-lanes // each)) if config.dsp else Cost()
+    own = operations_cost(config, family) + logic.buffer(lanes * o_bits)
     own += logic.register(config.levels) + logic.luts(2)
     return own + requantizer_cost(config.requantizer, config.raw, lanes, True, family)
 
 
+def operations_cost(config: PairConfig, family: Family) -> Cost:
+    """Return the cost of the operations of all lanes alone."""
+    if not config.dsp:
+        return config.lanes * _lane(config, family.logic)
+    # One block of iCE40 makes the products of two lanes, of narrow factors.
+    each = 1 if needs_whole_dsp(config.left, config.right) else family.dsp.products
+    return Cost(dsp=-(-config.lanes // each))
+
+
 def _lane(config: PairConfig, logic: Logic) -> Cost:
-    """Return the cost of one lane between its elements and its result: nothing where a DSP block makes its product."""
-    if config.dsp:
-        return Cost()
+    """Return the cost of one lane between its elements and its result."""
     if config.op != "product":
         wide = max(number_bits(config.left), number_bits(config.right))
         return logic.adder(wide) + logic.luts(config.raw.bits) + logic.state(config.raw.bits)
@@ -33,11 +37,11 @@ def _lane(config: PairConfig, logic: Logic) -> Cost:
 
 
 Term = tuple[int, int]
-"""Bits of a register, and those of its lowest bits that are no sum."""
+"""Bits of a register, and the number of its lowest bits that are passed on without an adder."""
 
 
 def _levels(config: PairConfig) -> Iterator[tuple[bool, list[Term]]]:
-    """Yield, for each level of the tree of a product in logic, whether it is the first one, and its results."""
+    """Yield, for each level of the tree of a product in logic, whether it is the first one, and the terms it gives."""
     wide = max(number_bits(config.left), number_bits(config.right))
     pairs, alone = divmod(config.planes, 2)
     terms = [(wide + 2, 1)] * pairs + [(wide, wide)] * alone
@@ -53,7 +57,7 @@ def _levels(config: PairConfig) -> Iterator[tuple[bool, list[Term]]]:
 
 
 def _level(terms: list[Term], first: bool, config: PairConfig, logic: Logic) -> Cost:
-    """Return the cost of one level; on iCE40 the gate of one of two rows takes LUTs of its own."""
+    """Return the cost of one level; on iCE40 the gates of one of two rows take LUTs of their own."""
     wide = max(number_bits(config.left), number_bits(config.right))
     total = Cost()
     for width, passed in terms:
@@ -61,13 +65,14 @@ def _level(terms: list[Term], first: bool, config: PairConfig, logic: Logic) -> 
         gates = min(passed, bits)
         total += logic.adder(bits - gates) + logic.state(bits) + (logic.luts if first else logic.through)(gates)
         total += logic.through(wide - 1) if first and bits > gates else Cost()
-    if first and _subtracts(config):  # no gate of a difference is in the cells of its adder
+    if first and _subtracts(config):
+        # The cells of a subtracter have no room for gates.
         total += logic.luts(wide if logic.flip_flop_packs else 2 * wide - 1)
     return total
 
 
 def _subtracts(config: PairConfig) -> bool:
-    """Return whether the highest row is subtracted from the one below it."""
+    """Return whether the highest row of a product is subtracted from the one below it: it belongs to a sign bit."""
     sides = (config.left, config.right)
     narrow = min(sides, key=lambda kind: (number_bits(kind), kind.signed))
     return narrow.signed and config.planes % 2 == 0

@@ -1,4 +1,4 @@
-"""The tree that adds the partial products of a requantizer's multiplication, for those who count what it takes."""
+"""The tree that adds the partial products of a requantizer's multiplication, as the cost model counts it."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections.abc import Iterator, Sequence
 from nnhw.engines.requantize import DSP_PIECE_BITS, Product, pieces
 
 Operand = tuple[int, int]
-"""(shift, bits) of a partial product."""
+"""(shift to the left, bits) of a partial product."""
 
 
 def piece_bits(bits: int) -> list[int]:
-    """Return the widths of a factor's pieces as signed numbers."""
+    """Return the bits of the pieces, as signed numbers, into which DSP blocks cut a factor."""
     last = (pieces(bits) - 1) * DSP_PIECE_BITS
     return [DSP_PIECE_BITS + 1] * (pieces(bits) - 1) + [bits - last]
 
 
 def tree(product: Product, operands: Sequence[Operand]) -> Iterator[tuple[int, int, int | None]]:
-    """Yield (bits, moves, passed) of each result of the tree, level after level.
+    """Yield (bits, moves, passed) for each result of the tree, level by level.
 
     Parameters
     ----------
-    operands: partial products, by ascending shift.
+    operands: the partial products, by ascending shift.
 
     Yields
     ------
-    Bits, the moves that a level takes, and the lowest bits, of which one operand has none; None: no sum, but an operand
-    that waits for the next level.
+    Bits of the result; moves (registers in a row) of its level; the number of its lowest bits that only one operand
+    has, or None if the result is no sum, but an operand without a partner.
     """
     for moves in product.level_moves:
         results = list[Operand]()

@@ -1,4 +1,4 @@
-"""What requantizers cost; their constants exactly, bit by bit."""
+"""The cost of requantizers; that of their constants is exact, bit by bit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from nnhw.mapping.cost.constants import (
 from nnhw.mapping.cost.partial_products import Operand, piece_bits, tree
 
 MOST_KNOWN = 4096
-"""Costs that are kept: a requantizer is the same only if it is the same object."""
+"""Entries of the cache, whose keys hold requantizers by identity."""
 TABLE_LOGIC = 0.5
 """Share of the logic of a ROM of random words that a table of a smooth function takes."""
 
@@ -56,9 +56,10 @@ def requantizer_cost(
 
     Parameters
     ----------
-    raw: range of the raw sums; None: what the requantizer says, or for thresholds where they lie.
-    lanes: sums of one move.
-    logic_thresholds: the steps of comparators are constants in logic.
+    raw: range of the raw sums; None: the requantizer's own, or that of the thresholds.
+    lanes: sums that are requantized in a cycle.
+    logic_thresholds: whether the thresholds of comparators are constants in logic.
+    family: device family.
     """
     if requantizer is None:
         return Cost()
@@ -73,7 +74,7 @@ def _constants(roms: list[Rom], family: Family) -> Cost:
 
 
 def _thresholds_cost(thresholds: Thresholds, raw: IntType | None, lanes: int, in_logic: bool, family: Family) -> Cost:
-    """Return the cost of comparators: a carry chain each with its end, the count of those that are reached."""
+    """Return the cost of comparators: a carry chain for each, and the count of thresholds that are reached."""
     levels, depth, logic = thresholds.steps.shape[1], thresholds.outputs // lanes, family.logic
     low, high = (int(thresholds.steps.min()), int(thresholds.steps.max())) if raw is None else (raw.low, raw.high)
     bits = bits_for_range(low, max(low, high))[0]
@@ -85,9 +86,9 @@ def _thresholds_cost(thresholds: Thresholds, raw: IntType | None, lanes: int, in
 
 
 def _search_cost(search: ThresholdSearch, lanes: int, raw: tuple[int, int], family: Family) -> Cost:
-    """Return the cost of a search: in each level the sum and the position are delayed, and compared with a step.
+    """Return the cost of a binary search: each level delays sum and position, and compares the sum with a step.
 
-    Steps from logic that wait in registers are among them, steps from block RAM are in its output register.
+    Steps from ROMs in logic take registers; steps from block RAM are in its output register.
     """
     depth, bits, logic = search.outputs // lanes, search.raw.bits, family.logic
     position, levels, moves = counter_bits(depth), search.levels, search.level_moves
@@ -109,15 +110,16 @@ def _product_cost(product: Product, lanes: int, depth: int, segments: int, lost:
 
     Parameters
     ----------
-    depth: channels whose constants follow one another.
-    segments: of each channel's function, with constants of their own.
-    lost: lowest bits of the result that nothing reads.
+    depth: number of channels whose constants follow one another in a lane.
+    segments: pieces of each channel's function, each with its own constants.
+    lost: number of lowest bits of the result that nothing reads.
     """
     logic, words = family.logic, depth * segments
     if product.fused:
         own = logic.luts(product.raw.bits * (1 + product.is_magnitude))
         return logic.through(2 * counter_bits(words)) + lanes * own + Cost(dsp=lanes)
-    moves = 1 + product.dsp + sum(product.level_moves)  # that the address of the addends waits
+    # The address of the addend is delayed by as many moves (pipeline registers) as the product takes.
+    moves = 1 + product.dsp + sum(product.level_moves)
     address = logic.through(counter_bits(words) * moves)
     address += logic.state((counter_bits(depth) + lanes * counter_bits(segments)) * moves)
     if product.dsp:
@@ -127,24 +129,24 @@ def _product_cost(product: Product, lanes: int, depth: int, segments: int, lost:
 
 
 def _dsp_lane(product: Product, words: int, lost: int, family: Family) -> tuple[Cost, int]:
-    """Return the cost of one lane's multiply-add whose products are made in DSP blocks, and how many blocks."""
+    """Return the cost of one lane's multiply-add with DSP blocks, without these, and the number of blocks."""
     logic = family.logic
     products, blocks = _dsp_products(product, family)
     lefts, rights = piece_bits(product.raw_bits), piece_bits(product.multiplier_bits)
     factors = logic.through(product.raw_bits + _factors_outside(product, words))
     factors += logic.state(product.raw_bits + sum(lefts) - len(lefts) + 1 + sum(rights) - len(rights) + 1)
-    # Where no addend has a bit, nothing is added, and what is below the shift is left out.
+    # The lowest bits that are 0 in all addends need no adder.
     addend = _adder(product.bits - _zeros(product.addend), product.moves, logic)
     kept = logic.state(_adder_state(product.bits, product.moves, lost))
     return factors + products + logic.luts(addend.lc) + kept, blocks
 
 
 def _logic_lane(product: Product, words: int, lost: int, logic: Logic) -> Cost:
-    """Return the cost of one lane's multiply-add that is made of logic.
+    """Return the cost of one lane's multiply-add in logic.
 
     Parameters
     ----------
-    words: of the constants; of a single one, half of the partial products are nothing but another's bits.
+    words: number of different constants; with a single one, synthesis simplifies the partial products.
     """
     raw = product.raw.bits
     used = np.flatnonzero(product.digits.any(axis=(0, 1))).tolist() or [0]
@@ -155,9 +157,9 @@ def _logic_lane(product: Product, words: int, lost: int, logic: Logic) -> Cost:
 
 
 def _factors_outside(product: Product, depth: int) -> int:
-    """Return the bits of the factors' registers that yosys leaves outside the blocks.
+    """Return the bits of the factors' registers that yosys leaves outside of the DSP blocks.
 
-    Measured: it brings one in only where it fills its port, so not where a zero stands above its bits.
+    Measured: it moves a register into a block only if the register fills the port, with no constant 0 above it.
     """
     if product.multiplier_bits <= DSP_PIECE_BITS:
         return product.raw_bits + min(product.multiplier_bits, (1 << min(depth, 12)) - 2)
@@ -171,17 +173,19 @@ def _dsp_products(product: Product, family: Family) -> tuple[Cost, int]:
     for (i, left), (j, right) in iterate(enumerate(lefts), enumerate(rights)):
         width = left + right
         operands.append(((i + j) * DSP_PIECE_BITS, width))
-        unsigned = j == len(rights) - 1 and bool(product.multiplier.min() >= 0)  # a sign that is 0 is left out
+        # Synthesis leaves out a sign bit that is always 0.
+        unsigned = j == len(rights) - 1 and bool(product.multiplier.min() >= 0)
         in_block = width - unsigned >= family.dsp.least_bits
         blocks += in_block
         own += logic.luts(0 if in_block else left * right) + logic.state(width)
-        if len(rights) > 1 and j == len(rights) - 1:  # the register of the narrowest one stays outside
+        if len(rights) > 1 and j == len(rights) - 1:
+            # The register of the narrowest product stays outside of the block.
             own += logic.through(width - 1)
     return own + _tree(product, sorted(operands), logic), blocks
 
 
 def _zeros(values: np.ndarray) -> int:
-    """Return how many of the lowest bits are 0 in all values."""
+    """Return the number of lowest bits that are 0 in all values."""
     bits = int(np.bitwise_or.reduce(values, axis=None))
     return (bits & -bits).bit_length() - 1 if bits else 0
 
@@ -198,12 +202,13 @@ def _tree(product: Product, operands: list[Operand], logic: Logic) -> Cost:
 
 
 def _adder(bits: int, moves: int, logic: Logic, passed: int = 0, lost: int = 0) -> Cost:
-    """Return the cost of an adder; in two moves, the upper half of both operands waits for the lower half.
+    """Return the cost of an adder with its registers; in two moves, the upper half waits for the lower half's carry.
 
     Parameters
     ----------
-    passed: the lowest bits, of which one operand has none: they pass by the carry chain.
-    lost: the lowest bits of the result, which nothing reads.
+    bits: of the sum. moves: cycles that it takes, 1 or 2.
+    passed: number of lowest bits that only one operand has: they need no adder.
+    lost: number of lowest bits of the result that nothing reads.
     """
     state = logic.state(_adder_state(bits, moves, lost))
     if moves == 1:
@@ -222,7 +227,7 @@ def _adder_state(bits: int, moves: int, lost: int) -> int:
 
 
 def _scaler_cost(scaler: Scaler, lanes: int, raw: tuple[int, int], family: Family) -> Cost:
-    """Return the cost of a multiply-add-shift: its product, the choice of a segment, rounding and clamp."""
+    """Return the cost of a multiply-add-shift: product, choice of the segment, rounding and clamp."""
     depth, bits, inner, logic = scaler.outputs // lanes, scaler.raw.bits, scaler.segments - 1, family.logic
     lost = 0 if scaler.even else scaler.shift
     total = _product_cost(scaler.product, lanes, depth, scaler.segments, lost, family)
@@ -243,17 +248,17 @@ def _scaler_cost(scaler: Scaler, lanes: int, raw: tuple[int, int], family: Famil
 
 
 def _clamp(code: int, number: int, logic: Logic) -> Cost:
-    """Return the logic cells of a clamp: comparisons with both ends, registers of the number and of the code."""
+    """Return the cost of a clamp: comparisons with both ends of the codes, registers of the number and of the code."""
     return logic.luts(code) + logic.through(code) + logic.luts(number * logic.clamped_lc) + logic.luts(2)
 
 
 def _walk(requantizer: CommonSteps | Scaler | DoubleScaler, depth: int, logic: Logic) -> Cost:
-    """Return the cost of the walk over the channels, and of the delay of `valid`."""
+    """Return the cost of the counter of channels, and of the shift register that delays `valid`."""
     return logic.register(requantizer.latency) + logic.counter(depth)
 
 
 def _common_cost(common: CommonSteps, lanes: int, raw: tuple[int, int], family: Family) -> Cost:
-    """Return the cost of common steps: a multiply-add, the clamp of a word's number, its rank, one comparison."""
+    """Return the cost of common steps: a multiply-add, the clamp to an address, the rank there, one comparison."""
     depth, logic = common.outputs // lanes, family.logic
     total = _product_cost(common.product, lanes, depth, 1, common.drop, family)
     total += _constants(common_roms(common, raw, lanes), family)
@@ -261,7 +266,7 @@ def _common_cost(common: CommonSteps, lanes: int, raw: tuple[int, int], family: 
     rank, cell, place = common.ranked.rank_bits, common.cells_log2, common.cell_bits
     outside = common.product.bits - common.drop - place - cell - words
     own = logic.luts(words + outside / 3) + logic.state(words)
-    # What waits: for the clamp, for the two memories, and for the moves between.
+    # Bits of the number, and the rank, are delayed while the clamp and the two memories work.
     waiting = cell * (1 + wait) + place * (2 + 2 * wait) + rank * (wait + 1) + wait
     waiting += (wait - 1) * sum(
         bits
@@ -280,15 +285,16 @@ def _double_cost(scaler: DoubleScaler, lanes: int, raw: tuple[int, int], family:
     total = _product_cost(scaler.product, lanes, depth, 1, HIGH_SHIFT, family)
     total += _constants(double_roms(scaler, raw, lanes), family)
     own = logic.adder(high) + logic.luts(high * spread) + _clamp(scaler.code.bits, 0, logic) + logic.luts(4)
-    own += logic.through(-HIGH_SHIFT)  # of the bits below the high part, nothing but the carry is kept
+    # Of the bits below the high part, only the carry is kept.
+    own += logic.through(-HIGH_SHIFT)
     own += logic.state(high * (1 + spread) + sum(range(spread + 1)) + 2 * scaler.code.bits + 2)
-    # What the address of the addend waits, it waits for the rounding, too.
+    # The address of the addend is delayed once more, for the constants of the rounding.
     total += logic.state(counter_bits(depth))
     return total + lanes * own + _walk(scaler, depth, logic)
 
 
 def _table_cost(table: Table, lanes: int, raw: tuple[int, int], family: Family) -> Cost:
-    """Return the cost of a table: the address, to which a channel adds where it has a table of its own."""
+    """Return the cost of a table: its ROM, and the address, to which each channel adds the start of its own table."""
     depth, low, span = table.outputs // lanes, table.raw.low, table.raw.high - table.raw.low + 1
     by_channel, logic = depth > 1 and not table.shared, family.logic
     constants = _constants(table_roms(table, lanes), family)
@@ -296,7 +302,7 @@ def _table_cost(table: Table, lanes: int, raw: tuple[int, int], family: Family) 
     if logic.flip_flop_packs:
         own = lanes * bits + (3.0 * bits if by_channel else 0) + 3
     else:
-        # The lowest bits of a sum that nothing is added to pass by.
+        # The lowest bits of an address to which only zeros are added need no adder.
         added = logic.adder(bits - _zeros(np.array([low, span] if by_channel else [low or 1 << bits]))).lc
         own = lanes * added + (added + bits if by_channel else 0) + 3.0
     address = logic.luts(own) + logic.state(lanes * bits + (bits if by_channel else 0) + table.latency)

@@ -1,4 +1,4 @@
-"""What engines on a single stream cost: width converters, borders, slices, max pooling."""
+"""The cost of engines on a single stream: width converters, packing, borders, slices, max pooling."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nnhw.families.logic import Logic, counter_bits
 
 
 def convert_cost(config: ConvertConfig, family: Family) -> Cost:
-    """Return the cost of a width converter: the word, what is left of it, and whether it is there."""
+    """Return the cost of a width converter: a word, the count of what is left of it, and a flag that it is there."""
     most, least, logic = max(config.i_lanes, config.o_lanes), min(config.i_lanes, config.o_lanes), family.logic
     word, count, widens = most * config.bits, counter_bits(most // least), config.o_lanes > config.i_lanes
     if logic.flip_flop_packs:
@@ -24,7 +24,7 @@ def convert_cost(config: ConvertConfig, family: Family) -> Cost:
 
 
 def unpack_cost(config: UnpackConfig, family: Family) -> Cost:
-    """Return the cost of making beats of bytes: a word, the choice of where a beat begins in it, two counters."""
+    """Return the cost of cutting beats out of bytes: a word, a multiplexer for the beat's place in it, two counters."""
     word, places, logic = config.steps * config.step, config.i_steps, family.logic
     inputs = 4 if logic.wide_luts == 1 else 6
     choice = config.o_bits * -(-(places + counter_bits(places) - 1) // (inputs - 1)) if places > 1 else 0
@@ -35,9 +35,9 @@ def unpack_cost(config: UnpackConfig, family: Family) -> Cost:
 
 
 def pack_cost(config: PackConfig, family: Family) -> Cost:
-    """Return the cost of packing elements into bytes: a word, the choices of what comes in and leaves, counters."""
+    """Return the cost of packing elements into bytes: a word, multiplexers at its input and output, counters."""
     places, logic = counter_bits(BYTE_BITS // math.gcd(config.bits, BYTE_BITS) + 1), family.logic
-    # The counter of a word's bytes is among its places, and that of elements is there where none is padded, too.
+    # The counter of a word's bytes is part of its places; that of elements is there even if no element is padded.
     counters = logic.counter(config.element_bytes).lc + 4 * (places + 1)
     counters += logic.counter(config.elements).lc if config.pad_bits else 0
     ways = 1 + (config.element_bytes > 1) + (config.pad_bits > 0)
@@ -46,7 +46,7 @@ def pack_cost(config: PackConfig, family: Family) -> Cost:
 
 
 def pool_cost(config: PoolConfig, family: Family) -> Cost:
-    """Return the cost of max pooling: ring and output register, a comparison for each lane."""
+    """Return the cost of max pooling: a ring of running maxima, the output register, a comparison for each lane."""
     element, lanes, logic = config.element, config.lanes, family.logic
     beat = lanes * element.bits
     ring = logic.luts(beat) + logic.state(beat) + logic.register(beat * config.chunks)
@@ -56,9 +56,9 @@ def pool_cost(config: PoolConfig, family: Family) -> Cost:
 
 
 def pad_cost(config: PadConfig, family: Family) -> Cost:
-    """Return the cost of a border: the output register, counters of rows and of beats of a row, each with two flags.
+    """Return the cost of padding: the output register, counters of rows and of beats of a row, each with two flags.
 
-    Where flip-flops are counted apart, what stands for a pixel of the border is in their reset.
+    In families that count flip-flops apart, the border's value takes no LUTs: it is the reset of the output register.
     """
     chunks, (top, left), logic = config.chunks, config.before, family.logic
     spans = ((top, config.height, config.o_height), (left * chunks, config.width * chunks, config.o_width * chunks))
@@ -67,13 +67,13 @@ def pad_cost(config: PadConfig, family: Family) -> Cost:
 
 
 def _span(before: int, size: int, total: int, logic: Logic) -> Cost:
-    """Return the cost of a counter to `total`, and of the flags of a span in it."""
+    """Return the cost of a counter to `total` with flags for the `size` counts that follow the first `before` ones."""
     limits = [logic.limit(limit, counter_bits(total)) for limit in (before, before + size) if limit < total]
     return logic.counter(total) + logic.luts(2) + logic.state(2) + sum(limits, Cost())
 
 
 def slice_cost(config: SliceConfig, family: Family) -> Cost:
-    """Return the cost of a slice: the register of a beat, a counter of those of a turn, a flag."""
+    """Return the cost of a slice: the register of a beat, a counter of the beats of a turn, and a flag."""
     logic, limits = family.logic, (config.first, config.first + config.count)
     total = logic.register(config.lanes * config.bits) + logic.luts(2) + logic.state(1)
     if config.period > config.count:

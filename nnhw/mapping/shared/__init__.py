@@ -1,4 +1,4 @@
-"""Mapping on a shared engine: layers become tiles of a program, tensors places in its memory."""
+"""Mapping on a shared engine: layers become records of a program, and tensors get places in its memory."""
 
 from nnhw.mapping.shared.compile import Compiled, compile_network, network_of
 from nnhw.mapping.shared.search.arrays import Choice, choose_array

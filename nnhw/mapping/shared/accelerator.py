@@ -1,4 +1,4 @@
-"""Accelerators with shared engines: all layers on one, the first and last few on engines of their own, or several."""
+"""Accelerators with shared engines: one for all layers, one with other engines in front and behind, or several."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nnhw.mapping.schedule import StreamNetwork
 from nnhw.mapping.shared.compile import Compiled, network_of
 from nnhw.mapping.shared.program.network import TaskNetwork
 from nnhw.mapping.shared.program.tasks import STREAMING
-from nnhw.mapping.shared.search.arrays import choose_array, least_estimate
+from nnhw.mapping.shared.search.arrays import choose_array, least_estimate, weights_exceed
 from nnhw.mapping.shared.search.behind import Behind, map_behind
 from nnhw.mapping.shared.search.chain import choose_chain
 from nnhw.mapping.shared.search.fitting import compile_body
@@ -28,22 +28,23 @@ from nnhw.mapping.shared.search.partition import Partition, partitions
 from nnhw.mapping.shared.settings import NEIGHBOURS
 
 MOST_IN_FRONT, MOST_IN_FRONT_ROOMY = 2, 8
-"""Layers in front of the shared engine: those that read wider codes than the others; or those of few channels, which
-leave most of a large array idle, where there is logic for them."""
+"""Most layers in front of the shared engine, on small and on large devices. They read wider codes than others; on large
+devices they may also have few channels, which would leave most of an array idle."""
 MOST_BEHIND, MOST_BEHIND_NEEDED = 2, 8
-"""Layers behind the shared engine: those whose weights it would load for a few products each; or those that it does
-not run."""
+"""Most layers behind the shared engine: if it could run them, but would load weights for a few products each; and if it
+cannot run them."""
 BYTE = IntType(0, 255)
 
 
 @dataclass(frozen=True)
 class SharedMapping:
-    """A network on one shared engine or more.
+    """A network on one or more shared engines.
 
     Parameters
     ----------
-    programs: of its shared engines, with what the report says of them.
-    title: how the network was cut, for people.
+    accelerator: with all engines.
+    programs: the program of each shared engine, in stream order.
+    title: how the network was cut, for the report.
     """
 
     accelerator: Accelerator
@@ -52,19 +53,19 @@ class SharedMapping:
 
     @property
     def cycles(self) -> int:
-        """From frame to frame."""
+        """Cycles from frame to frame."""
         return self.accelerator.schedule.interval_cycles
 
 
 @dataclass(frozen=True)
 class _Way:
-    """A way of cutting a network whose middle part a shared engine may run.
+    """A way of cutting a network, with a middle part that a shared engine may run.
 
     Parameters
     ----------
-    partition: the way.
-    network: what the shared engine runs.
-    cycles: that it takes for it at least, about.
+    partition: the parts.
+    network: the tasks of the shared engine.
+    cycles: estimate of the least cycles per frame that it takes for them.
     """
 
     partition: Partition
@@ -88,7 +89,7 @@ class _Ways:
         self._least: dict[int, int] = {}
 
     def try_all(self) -> None:
-        """Map the network in all ways that may be worth it: behind the shared engine no layer, then one, and so on."""
+        """Map the network in all ways that may be worth it: no layer behind the shared engine, then one, and so on."""
         for behind in range(MOST_BEHIND_NEEDED + 1):
             ways = list(self._runnable(behind))
             if self._is_roomy:
@@ -97,6 +98,7 @@ class _Ways:
                 if self._is_roomy and self.found and way.cycles >= min(mapping.cycles for mapping in self.found):
                     break
                 self._try(way)
+            # More layers behind only while no array runs the others.
             if self._least and behind >= MOST_BEHIND:
                 break
 
@@ -105,7 +107,7 @@ class _Ways:
         return self.budget.lc > NEIGHBOURS.roomy_lc
 
     def _runnable(self, behind: int) -> Iterator[_Way]:
-        """Yield ways with so many layers behind that an array runs and that may be faster than those with fewer."""
+        """Yield the ways with `behind` layers behind that an array can run and that may be faster than with fewer."""
         for partition in partitions(self.body, MOST_IN_FRONT_ROOMY if self._is_roomy else MOST_IN_FRONT, behind):
             try:
                 loaded, sent = partition.front is None, partition.behind is None
@@ -123,7 +125,7 @@ class _Ways:
                 yield _Way(partition, network, cycles)
 
     def _estimate(self, partition: Partition, network: TaskNetwork) -> int:
-        """Return about the cycles of the largest arrays; 0 where only smaller ones run the network."""
+        """Return an estimate of the cycles on the largest arrays; 0 if only smaller arrays run the network."""
         try:
             beat = self._beat(partition, network)
             return least_estimate(network, self.budget, self.family, beat, fitting=self._is_roomy)
@@ -131,7 +133,7 @@ class _Ways:
             return 0
 
     def _beat(self, partition: Partition, network: TaskNetwork) -> int:
-        """Return the elements that come in a beat from layers in front."""
+        """Return the elements of a beat that comes from engines in front; 1 if there are none."""
         if partition.front is None:
             return 1
         return gcd(
@@ -152,6 +154,8 @@ class _Ways:
             most = min(mapping.cycles for mapping in self.found)
         if most is not None and way.cycles >= most:
             raise MappingError(f"with {partition.title}, it takes at least about {way.cycles:,} cycles")
+        if partition.front is not None and weights_exceed(network, budget, self.family):
+            raise MappingError(f"with {partition.title}, the other weights exceed the memory of '{self.board}'")
         behind = None
         if partition.behind is not None:
             behind = map_behind(partition.behind, self.board, budget, self.family, way.cycles)
@@ -179,7 +183,7 @@ class _Ways:
         return SharedMapping(accelerator, (compiled,), way.title)
 
     def try_chain(self) -> None:
-        """Map the network on several shared engines in a row, if that is faster than all that was found."""
+        """Map the network on several shared engines in a row, if that is faster than all mappings found so far."""
         most = int(NEIGHBOURS.chain_pays * min(mapping.cycles for mapping in self.found)) if self.found else self.most
         try:
             chain = choose_chain(self.body, self.budget, self.family, most)
@@ -195,20 +199,22 @@ class _Ways:
 def map_shared(
     body: Graph, board: str, budget: Budget, family: Family, most: int | None = None, reusable: bool = False
 ) -> tuple[SharedMapping, ...]:
-    """Map an integer graph on a shared engine, with others in front of it and behind it where these help.
+    """Map an integer graph on a shared engine, with other engines in front of it and behind it if these help.
 
     Parameters
     ----------
+    body, board, budget, family: the integer graph, the board's name, its free resources, its device family.
     most: intervals at or above this are not worth keeping, in cycles per frame; None: there is no such limit.
-    reusable: for other networks, too: no engines in front or behind, and an array with limits to spare.
+    reusable: whether other networks are to run on it, too: then there are no engines in front or behind, and the array
+        has more than this network needs.
 
     Returns
     -------
-    All that were tried and fit, the fastest first.
+    All mappings that were tried and fit, the fastest first.
 
     Raises
     ------
-    MappingError: no way of doing so fits, or takes few enough cycles; why the one without other engines does not.
+    MappingError: no mapping fits, or none is fast enough; the message is that of the one without other engines.
     """
     if reusable:
         compiled = choose_array(network_of(body), budget, family, reusable=True).compiled
@@ -236,7 +242,14 @@ def assemble(
     i_format: InputFormat | None = None,
     behind: Behind | None = None,
 ) -> Accelerator:
-    """Return the accelerator of programs, of the stages in front of them with the format of their input, and behind."""
+    """Return the accelerator of programs, with stages in front and behind.
+
+    Parameters
+    ----------
+    stages: the stages in front. i_format: format of their input; None if there are none.
+    programs: in stream order.
+    behind: the engines behind; None if there are none.
+    """
     (source,), (output,) = body.inputs, body.output_nodes
     every, last = list(stages), programs[-1]
     for number, compiled in enumerate(programs, 1):
@@ -264,7 +277,11 @@ def assemble(
 
 
 def _input_format(compiled: Compiled, source: TensorType) -> InputFormat:
-    """Return what the bytes that come in mean: a code each; shifted where it is neither stored so, nor without sign."""
+    """Return the format of the input: a byte for each code.
+
+    Codes that are stored as they are, or with half of their range subtracted, travel as they are. For any other zero,
+    the host subtracts it.
+    """
     codes, zero = source.int_dtype, compiled.tensors[compiled.network.source].zero
     if zero in (0, 1 << (compiled.config.array.activation_bits - 1)):
         return InputFormat(source.shape, codes, 1)
@@ -272,12 +289,12 @@ def _input_format(compiled: Compiled, source: TensorType) -> InputFormat:
 
 
 def _output_format(compiled: Compiled, streamed: tuple[int, ...], shape: tuple[int, ...]) -> OutputFormat:
-    """Return what the bytes that leave mean: codes of a byte, or the sums of the last layer."""
+    """Return the format of the output: a byte for each code, or the sums of the last layer."""
     own = None if streamed == shape else streamed
     raw = getattr(compiled.config.records[-1], "raw", 0)
     if not raw:
         code, shift = compiled.network.values[compiled.network.output].element, int(compiled.offsets[0])
-        # A number in every code: -1 as two bits where elsewhere a bipolar one is one bit.
+        # Codes are numbers here, even of a bipolar value: its -1 is not the single bit 0 that it is elsewhere.
         element = IntType(code.low - shift, code.high - shift)
         return OutputFormat(shape, element, 1, 1, np.full(streamed[0], shift), own)
     half = 1 << (8 * raw - 1)

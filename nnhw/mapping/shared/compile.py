@@ -1,4 +1,4 @@
-"""From the layers of a network to the program of a shared engine."""
+"""Compilation of the layers of a network to the program of a shared engine."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Compiled:
 
     Parameters
     ----------
-    network: tasks and values.
-    config: array and records.
-    tensors: how each value lies in memory.
-    plan: of the memory behind the program.
-    offsets: int64 [channels]: what the sums or codes that leave lack; of codes, all alike.
-    fusions: tasks that take turns.
+    network: its tasks and values.
+    config: the array and the records of the program.
+    tensors: layout of each value in memory, by name.
+    plan: places of the values in the memory behind the program.
+    offsets: int64 [channels], what has to be added to the sums or codes that leave; for codes the same in all channels.
+    fusions: groups of tasks that run band by band.
     """
 
     network: TaskNetwork
@@ -50,12 +50,12 @@ class Compiled:
 
     @property
     def cycles(self) -> int:
-        """Cycles of a frame whose input and output never wait."""
+        """Cycles of a frame if neither its input nor its output waits."""
         return sum(record.total for record in program_cycles(self.config))
 
     @property
     def ideal_cycles(self) -> int:
-        """Cycles of an array that multiplies in each."""
+        """Cycles of a frame if the array were busy in each of them."""
         return -(-self.network.products // self.config.array.products)
 
     @property
@@ -70,7 +70,7 @@ class Compiled:
 
     @property
     def memory_map(self) -> str:
-        """For people: what lies where in memory, from which layer to which, and which layers take turns."""
+        """A table, for the report, of what lies where in memory during which layers; and which layers run in bands."""
         table = memory_map(self.network, self.tensors, self.plan, self.program_words, self.config.array)
         return "\n".join([table, *(fusion.title(self.network) for fusion in self.fusions)])
 
@@ -99,8 +99,8 @@ def compile_network(
 
     Parameters
     ----------
-    bands: how it begins, with fewer tasks where others take turns.
-    fusions: tasks that take turns, apart from each other and in their order.
+    bands: how the first tasks run in bands; with fewer tasks than stated if the next ones cannot.
+    fusions: groups of tasks that run band by band, disjoint and in order.
 
     Raises
     ------
@@ -108,6 +108,7 @@ def compile_network(
     """
     tensors = lay_out_fused(network, array, fusions)
     tilers = tilers_of(network, tensors, array)
+    # A task runs in the bands of the input or in those of a group, not in both.
     most = min([most_tasks(tilers, network.source), *(fusion.first for fusion in fusions)])
     bands = replace(bands, tasks=min(bands.tasks, most))
     plan = plan_memory(network, tensors, tilers, bands.tasks, fusions)
@@ -121,7 +122,7 @@ def compile_network(
 
 
 def _offsets(network: TaskNetwork, tensors: Mapping[str, Tensor], last: Tiler) -> np.ndarray:
-    """Return what the sums of the last task, or the codes that leave, lack."""
+    """Return what has to be added to the sums of the last task, or to the codes that leave, int64 [channels]."""
     if last.target is None:
         return np.broadcast_to(last.offset, last.task.channels)
     tensor = tensors[network.output]
@@ -129,7 +130,7 @@ def _offsets(network: TaskNetwork, tensors: Mapping[str, Tensor], last: Tiler) -
 
 
 def _is_unsigned(tensor: Tensor, array: ArrayConfig) -> bool:
-    """Whether codes without sign stand for what is stored; what else is not stored as it is, the host shifts."""
+    """Return whether unsigned codes travel for the signed numbers that are stored; any other shift is the host's."""
     return tensor.zero == 1 << (array.activation_bits - 1)
 
 
@@ -180,10 +181,12 @@ def program_words(
     words, head = [sum(map(tiler.record_words, tiler.tiles)) for tiler in tilers], descriptor_words(tilers[0].array)
     end = head * (network.output in network.values) + load_words(functions_of(tilers), tilers[0].array)
     for fusion in fusions:
+        # The records of these tasks are those of their bands, which `fused_cycles` counts.
         words[fusion.first : fusion.end] = [0] * (fusion.end - fusion.first)
         end += fused_cycles(fusion, tilers)[1]
     if not bands.tasks:
         return head + sum(words) + end
+    # How many words a record has does not depend on addresses, so that any will do here.
     (source,), nowhere = tilers[0].sources, dict.fromkeys(network.values, 0)
     start = banded(_fill(source, network, nowhere, tilers[0].array), tilers, bands, nowhere)
     return sum(record_words(record, tilers[0].array) for record in start) + sum(words[bands.tasks :]) + end

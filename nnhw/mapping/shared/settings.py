@@ -1,7 +1,7 @@
-"""What bounds the search for a shared engine: which arrays, programs, memory plans and partners are tried at all.
+"""Bounds of the search for a shared engine: which arrays, programs, memory plans and partners are tried.
 
-None of it touches a result's correctness: more makes the search longer, less may miss a faster mapping. Where no other
-source is named, a value was chosen on the networks of `benchmarks`: a larger one found nothing better there.
+No value affects the correctness of a result: a larger one makes the search longer, a smaller one may miss a faster
+mapping. Unless a source is named, values were chosen on the networks of `benchmarks`: larger ones found nothing better.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class ArraySearch:
     least_share: the smallest array that is tried makes one in so many of the products that the DSP blocks could make.
     most_rows: rows of weights and constants for which an array is made before its program is known.
     most_step_sum_bits: widest sums that are compared with steps: beyond, comparisons take more logic than a product.
-    exact: arrays, of those with the shortest estimate, whose programs are compiled to decide between them.
-    slower: cycles, as a multiple of the fewest, that an array may take if it is smaller.
+    exact: number of arrays, those with the shortest estimates, whose programs are compiled to decide among them.
+    slower: a smaller array is preferred if its cycles are at most this multiple of the fewest.
     """
 
     lanes: tuple[int, ...] = (4, 8, 16, 32, 64)
@@ -45,7 +45,7 @@ class LineSearch:
 
     most_shift: fraction bits that are tried; sums of 20 bits and codes of 8 need about 36.
     further: fraction bits beyond the least that are tried as well: addends then have more room, and end in zeros.
-    most_one_sided: one in so many steps of a function lies on either side of what is taken for zero, at least.
+    most_one_sided: a place is taken for zero only if at least one in so many steps of a function lies on either side.
     spare_factor_bits: added to the factors of arrays for 8-bit networks, so that they run most other such networks.
     most_rank_words: words of the memory of ranks that a function takes, at most: the code of a line says which.
     narrow_place_bits: places of so many bits cost no more than narrower ones: words of most block RAMs have 16.
@@ -71,9 +71,9 @@ class MemorySearch:
 
     beam: partial plans that are kept while the plan with the smallest peak is sought.
     bands: numbers of bands of rows that are tried.
-    longest: tasks that take turns, at most: each computes some rows again for all behind it.
-    rounds: groups of tasks that take turns, at most.
-    plans: memory plans that are made in a round; each takes a beam search.
+    longest: most tasks of a group that runs band by band: each of them computes some rows again for all behind it.
+    rounds: most groups of tasks that run band by band.
+    plans: most memory plans that are made in a round; each takes a beam search.
     """
 
     beam: int = 200
@@ -88,9 +88,9 @@ class ChainSearch:
     """Several shared engines in a row.
 
     most_engines: engines in a row, at most.
-    growths: from an interval at which no engines fit to the next that is tried: large steps first, then small ones.
-    beam: ways to run the layers up to a place that are kept: those that take the least part of the device.
-    most_cycles: cycles for each product of the network at which the search ends.
+    growths: factors from an interval at which no engines fit to the next one that is tried: a large one, then a small.
+    beam: ways to run the first layers that are kept for each number of layers: those that take least of the device.
+    most_cycles: cycles per product of the network at which the search gives up.
     rounds: times that estimates at one interval are replaced by exact ones.
     most_words: words of a memory in block RAM whose size is not known yet.
     """
@@ -108,8 +108,8 @@ class NeighbourSearch:
     """Engines of their own in front of a shared engine and behind it.
 
     roomy_lc: logic cells of a device on which engines in front may be more and wider, and arrays are large.
-    grid, steps: intervals that are asked of engines in front are powers of the grid, so that few mappings are made; so
-        many steps of it are tried, from what these layers should take on.
+    grid, steps: intervals for the engines in front are powers of `grid`, so that few mappings are made; `steps` of them
+        are tried, beginning at the wanted interval.
     bands: (bands, rows of the first): how the first tasks of the shared engine's program are cut, see `Bands`.
     waits, much_slower: cycles of an engine whose input makes it wait, as a multiple of its own: up to the first the
         program is not made longer to avoid it, beyond the second the engines in front are made faster.
@@ -117,10 +117,10 @@ class NeighbourSearch:
     frames: frames that are simulated until the queue in front of each is as full as in front of the next.
     queue_lc: logic cells of a queue, about.
     least_queue: elements that a queue holds at least, to be worth its block RAM.
-    slower_behind: multiples of the shared engine's fewest cycles in which what stands behind it may run.
-    pays: engines behind are tried where the shared engine then takes at most this share of its cycles: less saves
-        nothing, as they take room from it.
-    chain_pays: several shared engines are taken where they need at most this share of the cycles of one.
+    slower_behind: multiples of the shared engine's fewest cycles that are tried as interval of the engines behind.
+    pays: engines behind are tried if the shared engine then takes at most this share of its cycles; else they are not
+        worth the room that they take from it.
+    chain_pays: several shared engines are taken if they need at most this share of the cycles of one.
     most_beat, most_beat_roomy: elements in a beat from layers in front; the second on roomy devices.
     least_shared: share of a network's products that stay on the shared engine where layers stand in front.
     """

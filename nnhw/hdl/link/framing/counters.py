@@ -1,4 +1,4 @@
-"""Counters of the device, made small: the wide ones share one adder."""
+"""The status counters of a device, made small: the wide ones share one adder of 8 bits."""
 
 from __future__ import annotations
 
@@ -9,23 +9,26 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 WIDE = 3
+"""Wide counters: cycles, input waits, output waits."""
 _BYTES = 4
 PERIOD = WIDE * _BYTES
+"""Cycles in which the ring turns once: it has a byte for each."""
 
 
 class StatusCounters(wiring.Component):
-    """Three wide counters in a ring of bytes, two narrow ones beside it.
+    """Three wide counters of 32 bits in a ring of bytes, two narrow ones beside it.
 
-    The ring turns by one byte per cycle and passes an 8-bit adder. What a wide counter has to count meanwhile waits
-    in four bits. So the ring costs little more than its 96 registers, and it shows byte after byte by itself.
+    The ring turns by one byte per cycle and passes an 8-bit adder. What a wide counter has to count until its turn
+    comes waits in four bits. So the ring costs little more than its 96 registers, and it shows byte after byte by
+    itself.
 
     Members
     -------
-    input_waits, output_waits, result, bad_frame: In(1), count in this cycle.
+    input_waits, output_waits, result, bad_frame: In(1), count one in this cycle.
     clear: In(1), sets all counters but `bad_frames` to 0.
-    ready: Out(1), in three cycles from now `ring` shows the first byte of all.
-    ring: Out(8), bytes of cycles, input waits, output waits, the lowest first, a byte per cycle.
-    results: Out(16), bad_frames: Out(8): counters.
+    ready: Out(1), three cycles from now `ring` shows the first byte, the lowest one of the cycles.
+    ring: Out(8), the bytes of cycles, input waits and output waits, each lowest byte first, a byte per cycle.
+    results: Out(16), bad_frames: Out(8), numbers of `result` and of `bad_frame`.
 
     Range
     -----
@@ -72,7 +75,12 @@ class StatusCounters(wiring.Component):
         return m
 
     def _waiting(self, m: Module, first: Signal, counter: Signal) -> tuple[Signal, Signal]:
-        """Collect what the wide counters have to count; return it for the one whose first byte passes."""
+        """Collect what the wide counters have to count; return what is due for the counter whose first byte passes.
+
+        Returns
+        -------
+        (addend, one more event in this very cycle).
+        """
         addend, now = Signal(4), Signal()
         for number, event in enumerate((None, self.input_waits, self.output_waits)):
             turn = Signal(name=f"turn_{number}")
@@ -83,6 +91,7 @@ class StatusCounters(wiring.Component):
                 continue
             waiting = Signal(4, name=f"waiting_{number}")
             m.d.sync += waiting.eq(waiting + event)
+            # An event in the cycle of the turn goes in as the adder's carry: `waiting` begins again from 0.
             with m.If(turn):
                 m.d.comb += [addend.eq(waiting), now.eq(event)]
             with m.If(turn | self.clear):
@@ -90,7 +99,13 @@ class StatusCounters(wiring.Component):
         return addend, now
 
     def _turn(self, m: Module, addend: Signal, now: Signal, first: Signal) -> None:
-        """Let the ring turn, and the byte that comes round pass the adder."""
+        """Let the ring turn, with the byte that comes round passing the adder.
+
+        Parameters
+        ----------
+        addend, now: to add to this byte, the latter as a carry.
+        first: the byte is the first one of a counter; behind it the carry goes on to the next bytes.
+        """
         ring = [Signal(8, name=f"ring_{number}") for number in range(PERIOD)]
         carry = Signal()
         m.d.comb += self.ring.eq(ring[-1])

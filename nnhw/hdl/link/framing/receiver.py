@@ -1,4 +1,4 @@
-"""Frames from the host: decoded, stored whole, checked, and only then acted on."""
+"""Frames from the host: decoded, stored, checked as a whole, and only then acted on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KNOWN_LOADABLE = (*_KNOWN, Command.LOAD, Command.PROGRAM)
 
 
 def reason_bits(loadable: bool) -> int:
-    """Return the width of a reason: a device without programs has one reason less."""
+    """Return the bits of a `Reason`: only devices that load programs have the one that needs a third bit."""
     return 3 if loadable else 2
 
 
@@ -26,32 +26,37 @@ _SEQUENCE_AT = _COMMAND_AT + 1
 _PAYLOAD_AT = CobsDecoder.FIRST + 1 + HEADER_BYTES
 
 
+# One register for each step of a frame, exactly one of them set: receive its bytes, check the CRC, judge it; then drop
+# it, obey a RESET, wait with a payload until the one before has left, or ask for an answer; restart the decoder.
 _STEPS = data.StructLayout(dict.fromkeys(("receive", "check", "judge", "drop", "reset", "wait", "ask", "restart"), 1))
 
 
 class FrameReceiver(wiring.Component):
-    """Takes frames off a byte stream and hands out what they ask for.
+    """Receives the host's frames: hands payloads to the engine, and commands to the transmitter, which answers them.
 
-    One frame is received while the payload of the one before goes to the engine: two halves of one 512x8 memory.
+    One frame is received while the payload of the one before goes to the engine, from the other half of a memory of
+    512 bytes.
 
     Parameters
     ----------
-    loadable: knows LOAD and PROGRAM, and takes DATA only with a program.
+    loadable: the device loads programs: it knows the commands LOAD and PROGRAM, and takes DATA only with a program.
 
     Members
     -------
     i: stream of bytes from the host.
-    overrun: In(1), a byte was lost before `i`.
-    o: stream of DATA payload bytes to the engine, and of those of LOAD.
-    load: Out(1), those that come from `o` now are of LOAD; runnable: In(1), there is a program. Both when `loadable`.
+    overrun: In(1), strobe: a byte was lost in front of `i`.
+    o: stream of the payload bytes of DATA and LOAD frames.
+    load: Out(1), only if `loadable`: the bytes that `o` shows now are of a LOAD frame.
+    runnable: In(1), only if `loadable`: there is a program.
     ask: Out(1), `command` wants an answer that carries `token`; held until `answered`.
     command: Out(3), low bits of the command.
-    token: Out(8), sequence of the frame.
-    answered: In(1), `command` and `token` have been used.
-    taken: Out(1), strobe, a DATA or LOAD frame was taken; taken_count: Out(8), how many, one cycle later.
-    reset: Out(1), strobe, a RESET frame came: `o` is emptied, and everything behind it has to be.
-    error: Out(1), strobe, a frame was dropped.
-    reason: Out(2), or 3 when `loadable`: why.
+    token: Out(8), sequence number of the frame.
+    answered: In(1), strobe: `command` and `token` have been used.
+    taken: Out(1), strobe: a DATA or LOAD frame was taken.
+    taken_count: Out(8), how many were taken since the last RESET, modulo 256; counts one cycle after `taken`.
+    reset: Out(1), strobe: a RESET frame came. `o` is emptied, and everything behind it has to be.
+    error: Out(1), strobe: a frame was dropped.
+    reason: Out(2), or 3 if `loadable`: a `Reason`, why the frame of `error` was dropped.
 
     Timing
     ------
@@ -82,7 +87,7 @@ class FrameReceiver(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.cobs = self._cobs = CobsDecoder()
-        # The placeholder byte that leads each decoded frame brings the register to the true initial content.
+        # The placeholder byte in front of each decoded frame, a zero, brings the register to its true initial content.
         m.submodules.crc = self._crc = Crc32(initial_before(0))
         self._at = Signal(_STEPS, init={"receive": 1})
         self._lost, self._idle = Signal(), Signal()
@@ -100,9 +105,9 @@ class FrameReceiver(wiring.Component):
         return m
 
     def _take(self, m: Module) -> tuple[Signal, Signal, Signal]:
-        """Take bytes off `i`; return the last one, whether it is new, and which of its halves are zero.
+        """Take bytes from `i`; return the last one, whether it is new, and for each of its halves whether it is zero.
 
-        What comes behind the last byte of a frame stays here until the frame is done with.
+        A byte that comes behind the delimiter of a frame stays here until the frame is done with.
         """
         byte, fresh, zero = Signal(8), Signal(), Signal(2)
         m.d.comb += self.i.ready.eq(self._at.receive)
@@ -115,14 +120,14 @@ class FrameReceiver(wiring.Component):
         return byte, fresh, zero
 
     def _note_header(self, m: Module) -> tuple[Signal, Signal]:
-        """Note command and sequence as they pass; return: frame is long enough, command is known."""
+        """Keep command and sequence number as they pass; return (the frame is long enough, its command is known)."""
         long_enough, known = Signal(), Signal()
         shortest = CobsDecoder.FIRST + HEADER_BYTES + CRC_BYTES
         position, decoded = self._cobs.position, self._cobs.decoded
-        # The upper bits tell: the shortest frame ends at a power of two.
+        # The last byte of the shortest frame is at position 8, so the bits from the fourth on tell.
         assert shortest == 8
         m.d.comb += long_enough.eq(position[3:].any())
-        # Where the two bytes come, this is the same a cycle later, and a register.
+        # Command and sequence come while the frame is short, so the value of a cycle before does, and is a register.
         long_before = Signal()
         m.d.sync += long_before.eq(long_enough)
         early = self._cobs.strobe & ~long_before
@@ -134,7 +139,7 @@ class FrameReceiver(wiring.Component):
         return long_enough, known
 
     def _judge(self, m: Module) -> Signal:
-        """Check a frame in step `check`; return: it may pass. A byte lost since then still stops it."""
+        """Check a frame in step `check`; return whether it passes. A byte that is lost after that still stops it."""
         long_enough, known = self._note_header(m)
         right, complete, fits, in_order = Signal(2), Signal(), Signal(), Signal()
         bare: Value = self.command != Command.DATA
@@ -148,7 +153,7 @@ class FrameReceiver(wiring.Component):
                 complete.eq(~self._cobs.too_long & long_enough),
                 fits.eq(allowed & in_order),
             ]
-        # The CRC is compared in two cycles: 32 bits come from afar.
+        # The CRC is compared in two cycles: its halves before this register, both together behind it.
         whole, lost = right.all() & complete, self._lost
         with m.If(self._at.judge | self._at.wait):
             m.d.sync += self.reason.eq(
@@ -159,7 +164,7 @@ class FrameReceiver(wiring.Component):
         return passes
 
     def _allow(self, m: Module, known: Signal) -> tuple[Value, Value]:
-        """Return: the command may be given now; the reason if it may not, or is out of sequence."""
+        """Return (the command is allowed now, the reason to give if it is not, or if it is out of sequence)."""
         why_not = Mux(known, self._say(Reason.SEQUENCE), self._say(Reason.COMMAND))
         if not self._loadable:
             return known, why_not
@@ -173,7 +178,7 @@ class FrameReceiver(wiring.Component):
         return Const(reason.value, reason_bits(self._loadable))
 
     def _walk(self, m: Module) -> None:
-        """Go through the steps of a frame, one register each."""
+        """Go through the steps of a frame, see `_STEPS`."""
         at, passes = self._at, self._judge(m)
         is_data, is_reset = self.command == Command.DATA, self.command == Command.RESET
         if self._loadable:
@@ -205,7 +210,7 @@ class FrameReceiver(wiring.Component):
             m.d.sync += self._lost.eq(0)
 
     def _count_taken(self, m: Module) -> None:
-        """Count the DATA and LOAD frames taken."""
+        """Count the DATA and LOAD frames that were taken since the last RESET."""
         with m.If(self.taken):
             m.d.sync += self.taken_count.eq(self.taken_count + 1)
         with m.If(self.reset):
@@ -230,7 +235,7 @@ class FrameReceiver(wiring.Component):
         ]
         with m.If(read.en):
             m.d.sync += self.o.valid.eq(busy & ~at_end)
-            # At the end it goes one too far, which nobody sees; so it does not wait for the comparison.
+            # At the end it goes one too far, which nobody sees; so its enable does not wait for the comparison.
             with m.If(busy):
                 m.d.sync += position.eq(position + 1)
         with m.If(at_end):
@@ -245,7 +250,7 @@ class FrameReceiver(wiring.Component):
         with m.If(self.reset):
             m.d.sync += [busy.eq(0), self.o.valid.eq(0)]
         if self._loadable:
-            # The last byte of the payload before may wait in `o` still.
+            # `load` changes with the bytes of `o`: the last byte of the payload before may still wait there.
             of_load = Signal()
             with m.If(self.taken):
                 m.d.sync += of_load.eq(self.command == Command.LOAD)

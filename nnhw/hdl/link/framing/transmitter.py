@@ -28,9 +28,13 @@ from nnhw.protocol import (
 RESULT = Command.RESULT & ~ANSWER
 ERROR = Command.ERROR & ~ANSWER
 TAKEN = Command.TAKEN & ~ANSWER
-# Payload bytes of the frames that have always as many; the other kinds have none.
+# Payload bytes of the kinds of frames whose length is fixed; TAKEN has none, RESULT as many as the engine gives.
 _LENGTHS = {"identify": IDENTITY_FORMAT.size, "status": STATUS_FORMAT.size, "error": 1}
 _KINDS = ("identify", "status", "error", "taken", "result")
+# One register for each step of a frame, exactly one of them set, one for each byte of the CRC. What a step selects is
+# in `_data` a cycle later, and is written to the memory then. `settle` lets the CRC take in the last byte; `close`
+# selects the zero that ends the last COBS group, `delimit` the delimiter, which is written in step `raw`; `commit`
+# waits until the half of the memory that is being sent is free.
 _STEPS = data.StructLayout(
     {
         "idle": 1,
@@ -52,25 +56,26 @@ _STEPS = data.StructLayout(
 class FrameTransmitter(wiring.Component):
     """Builds frames and sends them.
 
-    Answers go before errors, errors before TAKEN, that before results. A frame that is being built ends before the
-    next begins: a RESULT waits for its last byte. The CRC takes in the session, the token of the last RESET, before a
-    frame's first byte.
+    Answers go before errors, errors before TAKEN, TAKEN before results. A frame is finished before the next one is
+    begun: a RESULT waits for its last byte. In front of a frame's first byte the CRC takes in the session, which is the
+    token of the last RESET.
 
     Parameters
     ----------
-    identity: what the device says about itself; `output_bytes` ends the RESULT frames.
-    array_id: answers PROGRAM with it, and ends the RESULT frames where the program's output ends; None: neither.
+    identity: what the device says about itself; its `output_bytes` are the payload of the RESULT frames of one output.
+    array_id: part of the answer to PROGRAM; the program then says how many bytes an output has. None: the device loads
+        no programs.
 
     Members
     -------
-    program: In(ProgramSignature), with an `array_id`.
+    program: In(ProgramSignature), only with an `array_id`.
     i: stream of output bytes from the engine.
     o: stream of bytes to the host.
     ask, command, token, answered: a question of the receiver, as `FrameReceiver` gives it.
-    error: In(1), strobe; reason: In(2), or 3 with an `array_id`: an ERROR is due. A later one replaces it until it can
-        be sent.
-    taken: In(1), strobe; taken_count: In(8): a TAKEN is due, for as many frames as there are when it is sent.
-    reset: In(1), drops the frame that is being built and what is due; `token` is that of the RESET.
+    error: In(1), strobe: an ERROR is due. reason: In(2), or In(3) with an `array_id`: why; that of the latest error is
+        sent.
+    taken: In(1), strobe: a TAKEN is due; taken_count: In(8), the count that it carries, read when it is built.
+    reset: In(1), strobe: drops the frame that is being built and what is due; `token` is that of the RESET.
     clear, input_waits, output_waits: In(1), for the counters, as `StatusCounters` takes them.
 
     Timing
@@ -107,7 +112,7 @@ class FrameTransmitter(wiring.Component):
         m = Module()
         self._cells = cells_of(platform)
         m.submodules.cobs = self._cobs = CobsEncoder()
-        # The byte of session 0 brings the register to the true initial content.
+        # The session goes into the CRC first: that of session 0, a zero byte, leads to the true initial content.
         m.submodules.crc = self._crc = Crc32(initial_before(0))
         m.submodules.counters = self._counters = StatusCounters()
         self._at = Signal(_STEPS, init={"idle": 1})
@@ -141,7 +146,7 @@ class FrameTransmitter(wiring.Component):
         error_due, taken_due, reason = Signal(), Signal(), Signal.like(self.reason)
         answering = Signal()
         m.d.comb += self.answered.eq(answering & self._at.sequence)
-        # Answers wait for the counters' ring to come round.
+        # An answer begins only when the ring of counters will show its first byte in the right step.
         m.d.comb += self._begins.eq(
             Mux(self.ask, self._counters.ready, error_due | taken_due | self.i.valid) & self._at.idle
         )
@@ -173,7 +178,7 @@ class FrameTransmitter(wiring.Component):
         return reason
 
     def _last(self, m: Module) -> Signal:
-        """Return: the payload is complete with `_index` bytes."""
+        """Return whether the payload is complete with `_index` bytes."""
         length, last = Signal(8), Signal()
         fixed = self._array_id is None
         longest = min(self._identity.output_bytes, PAYLOAD_LIMIT_BYTES) if fixed else PAYLOAD_LIMIT_BYTES
@@ -197,9 +202,10 @@ class FrameTransmitter(wiring.Component):
         return last_or_end
 
     def _last_of_program(self, m: Module, last: Signal) -> Signal:
-        """Return: the payload is complete, where the program says how long an output is.
+        """Return whether the payload is complete, where the program says how many bytes an output has.
 
-        Between two outputs, `left` follows the program. Whether the next byte is the last one is known a cycle before.
+        `left` counts the bytes of an output that are still to come; between two outputs it follows the program. It is
+        wide, so whether the next byte is the last one is a register, compared a cycle before.
         """
         left, at_end, inside = Signal((OUTPUT_LIMIT_BYTES - 1).bit_length()), Signal(), Signal()
         taken, last_or_end = Signal(), Signal()
@@ -214,7 +220,7 @@ class FrameTransmitter(wiring.Component):
         return last_or_end
 
     def _walk(self, m: Module, last: Signal) -> None:
-        """Go through the steps of a frame, one register each."""
+        """Go through the steps of a frame, see `_STEPS`."""
         at, result = self._at, self._kind.result
         grows, complete = Signal(), Signal()
         m.d.comb += [
@@ -249,11 +255,11 @@ class FrameTransmitter(wiring.Component):
             m.d.sync += at.eq(_STEPS.const({"idle": 1}))
 
     def _select(self, m: Module, reason: Signal) -> None:
-        """Let the byte of this step into `_data`: each source behind its own gate, all of them joined by OR."""
+        """Take the byte of this step into `_data`: the sources, each gated by its step, are joined by OR."""
         at, table, session = self._at, self._table(m, reason), Signal(8)
         with m.If(self.reset):
             m.d.sync += session.eq(self.token)
-        # The session comes a step before what is written: the CRC alone takes it in.
+        # Nothing is written in the step behind `open`: only the CRC takes in the session.
         m.d.sync += self._data.eq(
             table
             | Mux(at.open, session, 0)
@@ -263,7 +269,10 @@ class FrameTransmitter(wiring.Component):
         )
 
     def _table(self, m: Module, reason: Signal) -> Signal:
-        """Return the byte of this step where it is the sequence or not a result's; it is chosen a cycle before."""
+        """Return the byte of this step, where it is the sequence number or payload other than a result's.
+
+        It is selected a cycle before its step, by gates that are chosen another cycle before that.
+        """
         gates = self._gates(m)
         sources = {
             "token": self.token,
@@ -282,13 +291,16 @@ class FrameTransmitter(wiring.Component):
         for name, source in sources.items():
             selected = selected | (source & gates[name].replicate(8))
         m.d.sync += table.eq(selected)
-        # The gates close two cycles late; nothing of that may reach the CRC's bytes.
+        # The gates close two cycles late; what they still let through must not get into the bytes of the CRC.
         with m.If(self._at.settle):
             m.d.sync += table.eq(0)
         return table
 
     def _gates(self, m: Module) -> dict[str, Signal]:
-        """Return which source the table takes; chosen another cycle before, when `_index` is one less."""
+        """Return for each source whether the table takes it: registers, set two cycles before the byte's step.
+
+        So here `_index` is two less than in that step.
+        """
         at, kind, index = self._at, self._kind, self._index[:4]
         body = Signal()
         m.d.comb += body.eq(at.command | at.sequence | at.table)
@@ -312,10 +324,11 @@ class FrameTransmitter(wiring.Component):
     def _identity_byte(self, m: Module) -> Value:
         """Return the byte of the identity that `_index` points at, looked up a cycle before, when it is one less.
 
-        A column per bit: the mapper makes three LUT4 of each, and far more of a table of bytes. They are lookup tables
-        of their own, so that another model's hash, and another clock, can take their places.
+        There is a table for each bit: three LUT4, where synthesis would make far more of a table of bytes. They are
+        cells of their own, so that another model's hash, or another clock, can be put in after place and route.
         """
         content = self._identity.pack().ljust(32, b"\0")
+        # Byte 0 is looked up while `_index` is 255, which is 31 in five bits.
         content = content[1:] + content[:1]
         columns = [sum((value >> bit & 1) << number for number, value in enumerate(content)) for bit in range(8)]
         byte, low, high = Signal(8, name="identity_byte"), self._index[:4], self._index[4]
@@ -332,8 +345,8 @@ class FrameTransmitter(wiring.Component):
     def _program_byte(self, m: Module, array_id: int) -> Signal:
         """Return the byte of the program's state that `_index` points at, in the order of `PROGRAM_FORMAT`.
 
-        It is chosen a cycle before, when `_index` is one less. The state comes first: when it is READY, what follows is
-        that program's.
+        It is chosen a cycle before, when `_index` is one less. The state is read first: if it is READY, what follows
+        belongs to that program.
         """
         program, byte = self.program, Signal(8)
         state, reason = Cat(program.state, C(0, 6)), Cat(program.reason, C(0, 5))
@@ -343,7 +356,7 @@ class FrameTransmitter(wiring.Component):
         return byte
 
     def _send(self, m: Module) -> None:
-        """Send one half of the memory, up to the delimiter, which is its only zero byte."""
+        """Send one half of the memory, up to and including the delimiter, its only zero byte."""
         m.submodules.memory = memory = Memory(shape=unsigned(8), depth=512, init=[], attrs={"ram_style": "block"})
         write, read = memory.write_port(), memory.read_port()
         bank, busy = Signal(), Signal()

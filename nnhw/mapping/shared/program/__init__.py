@@ -1,1 +1,1 @@
-"""From layers to the program of a shared engine: tasks, tiles, places in its memory, the cycle of each access."""
+"""From layers to the program of a shared engine: tasks, tiles, places in its memory, and when each word is used."""

@@ -1,4 +1,4 @@
-"""The first tasks of a program in bands of rows: what comes in behind a band is made while the array works on it."""
+"""The first tasks of a program in bands of rows, so that the array works on a band while the next rows come in."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from nnhw.mapping.shared.program.tiles import Tiler
 
 @dataclass(frozen=True)
 class Bands:
-    """How a program begins.
+    """How the first tasks of a program are cut into bands.
 
     Parameters
     ----------
-    tasks: that take turns, each as far as the one before it has come.
-    count: bands of the rows that come in.
+    tasks: number of tasks; for each band of the input, each of them runs as far as the one before it has come.
+    count: number of bands of the input's rows.
     """
 
     tasks: int = 0
@@ -26,7 +26,7 @@ class Bands:
 
 
 def most_tasks(tilers: Sequence[Tiler], source: str) -> int:
-    """Return how many of the first tasks may take turns: a chain, each of rows of its own."""
+    """Return how many of the first tasks can run in bands: they must be a chain, and store their results row by row."""
     for number, tiler in enumerate(tilers):
         window, target = tiler.task.window, tiler.target
         single = tiler.task.sources == (source,) and not tiler.task.is_sum
@@ -60,7 +60,7 @@ def banded(fill: Fill, tilers: Sequence[Tiler], bands: Bands, places: Mapping[st
 
 
 def _rows_ready(window: Window, rows: int) -> int:
-    """Return the stored rows that can be made of the first rows of a source."""
+    """Return how many rows a task can store once it has the first `rows` of its source."""
     return sum(window.rows_read(row, row + 1)[1] <= rows for row in range(window.blocks[0]))
 
 
@@ -71,14 +71,15 @@ def rows_of(
 
     Parameters
     ----------
-    rows: the first, and the end.
-    origins: the rows of source and target that lie where their storages begin.
-    done: rows that were stored before: products that make them again do not count.
+    rows: the first row to store, and the one behind the last.
+    origins: the rows of source and target that lie at the beginning of their storages.
+    done: rows that were stored before; products that compute them again do not count.
     """
     window, source, target, (first, end) = tiler.task.window, tiler.sources[0], tiler.target, rows
     assert target is not None
     height, width = window.blocks
     fresh = max(first, done)
+    # A row that is stored moves the window by a row of its stride, pooling included, in the source.
     down = first * window.step[0]
     *inner, outer = record.loops
     return replace(
@@ -88,5 +89,6 @@ def rows_of(
         loops=(*inner, replace(outer, count=end - first)),
         target=record.target + (first - origins[1]) * width * record.target_step,
         first_pixel=first * width,
+        # As a difference of roundings, so that the products of all parts add up to those of the record.
         products=record.products * end // height - record.products * fresh // height,
     )

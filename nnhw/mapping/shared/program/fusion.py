@@ -1,9 +1,10 @@
-"""Tasks that run by bands of rows, one behind the other in each band: what lies between them is kept for a band only.
+"""Fusion: tasks that run band by band of rows, so that values between them are in memory for one band only.
 
-The loops over a layer's rows go around those over its tiles then, and around the layers: a band of the first one's
-source is read, the last one's band of rows is stored, and where a window reaches into the band before, the rows between
-are computed again. It costs cycles and, as each band has records of its own, words of the program; it saves memory:
-what lies between, and, as the source is done with band by band, much of what the last one stores.
+Without fusion, a task computes all rows before the next one begins. Here all tasks of a group compute one band, then
+the next: the first one reads a band of its source, the last one stores a band of rows. Where a window reaches into the
+band before, rows between the tasks are computed again. That costs cycles and, as each band has records of its own,
+words of the program. It saves memory for the values between, and for the result, much of which may lie over the source,
+as that is needed no more band by band.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Fusion:
-    """Tasks that take turns, band by band of rows; of one task: its tiles do.
+    """A group of tasks that run band by band; of a single task, its tiles (groups of output channels) do.
 
     Parameters
     ----------
-    first, end: of the tasks.
-    count: bands of the rows that the last one stores.
+    first, end: index of the first task, and of the one behind the last.
+    count: number of bands of the rows that the last task stores.
     """
 
     first: int
@@ -41,26 +42,27 @@ class Fusion:
     count: int
 
     def covers(self, task: int) -> bool:
-        """Return whether a task is among them."""
+        """Return whether a task, by its index, belongs to the group."""
         return self.first <= task < self.end
 
     def tasks(self, network: TaskNetwork) -> tuple[Task, ...]:
-        """Return the tasks."""
+        """Return the tasks of the group."""
         return network.tasks[self.first : self.end]
 
     def title(self, network: TaskNetwork) -> str:
-        """Return it for people."""
+        """Return a description of the group for the report."""
         names = [task.name for task in self.tasks(network)]
         if len(names) == 1:
             return f"output channels of {names[0]} take turns, {self.count} bands of rows"
         return f"layers {names[0]} .. {names[-1]} take turns, {self.count} bands of rows"
 
     def spans(self, tasks: Sequence[Task]) -> list[list[Span]]:
-        """Return for each band the rows of the source that are read, and of what each task stores."""
+        """Return, for each band, the rows that are read of the source, then the rows that each task stores."""
         height = tasks[-1].window.blocks[0]
         found = []
         for band in range(self.count):
             spans = [(height * band // self.count, height * (band + 1) // self.count)]
+            # From the last task backwards: each has to make what the one behind it reads.
             for task in reversed(tasks):
                 spans.append(task.window.rows_read(*spans[-1]))
             found.append(spans[::-1])
@@ -68,7 +70,7 @@ class Fusion:
 
 
 def kept_rows(network: TaskNetwork, fusions: Iterable[Fusion]) -> dict[str, int]:
-    """Return the rows of the values between tasks that take turns which memory holds at once."""
+    """Return, for each value between tasks of a group, the number of its rows that memory holds at once."""
     found = {}
     for fusion in fusions:
         tasks = fusion.tasks(network)
@@ -78,15 +80,15 @@ def kept_rows(network: TaskNetwork, fusions: Iterable[Fusion]) -> dict[str, int]
 
 
 def lay_out_fused(network: TaskNetwork, array: ArrayConfig, fusions: Sequence[Fusion]) -> dict[str, Tensor]:
-    """Return how each value lies in memory."""
+    """Return the layout of each value in memory, given the groups of tasks."""
     last = [fusion.tasks(network)[-1].node for fusion in fusions if leaves_by_pixel(network, fusion)]
     return lay_out(network, array, kept_rows(network, fusions), last)
 
 
 def leaves_by_pixel(network: TaskNetwork, fusion: Fusion) -> bool:
-    """Return whether the result of a fusion lies pixel by pixel, so that its bands may lie over those of the source.
+    """Return whether the result of a group is laid out pixel by pixel, so that its bands may lie over the source's.
 
-    Results of the channelwise tasks behind it lie over it where it lies plane by plane.
+    If channelwise tasks read it, it is laid out plane by plane instead, so that their results may lie over it.
     """
     last = network.tasks[fusion.end - 1].node
     return not any(task.channelwise for task in network.tasks if last in task.sources)
@@ -105,13 +107,15 @@ def fused(fusion: Fusion, tilers: Sequence[Tiler], places: Mapping[str, int]) ->
     for spans in fusion.spans([tiler.task for tiler in chosen]):
         for number, (tiler, whole) in enumerate(zip(chosen, records, strict=True)):
             (source, _), (first, end) = spans[number : number + 2]
+            # Memory holds one band of the values in between, which begins at their storage; source and result are
+            # whole.
             origins = source if number else 0, first if number < len(chosen) - 1 else 0
             yield from (rows_of(record, tiler, (first, end), origins, done[number]) for record in whole)
             done[number] = end
 
 
 def fused_cycles(fusion: Fusion, tilers: Sequence[Tiler]) -> tuple[int, int]:
-    """Return the cycles of the tasks of a fusion, and the words of their records."""
+    """Return the cycles of a group's tasks per frame, and the words of their records."""
     cycles, words, fixed = 0, 0, fixed_cycles(tilers[0].array)
     chosen = tilers[fusion.first : fusion.end]
     for spans in fusion.spans([tiler.task for tiler in chosen]):
@@ -122,10 +126,9 @@ def fused_cycles(fusion: Fusion, tilers: Sequence[Tiler]) -> tuple[int, int]:
 
 
 def fusable(network: TaskNetwork, tilers: Sequence[Tiler]) -> Iterator[Span]:
-    """Yield runs of tasks that may take turns, the first and the end of each: chains whose values nothing else reads.
+    """Yield the groups (first, end) of tasks that can run band by band: chains whose inner values nothing else reads.
 
-    A run ends in a task of several rows, all rows of a task are stored in one record each tile, and no window lies in
-    the border alone.
+    Each task stores several rows, all rows of a tile by one record, and no window lies entirely in the border.
     """
     readers = Counter(name for task in network.tasks for name in task.sources)
     parts = {name for layer in network.concats for name in layer.inputs}
@@ -143,7 +146,7 @@ def fusable(network: TaskNetwork, tilers: Sequence[Tiler]) -> Iterator[Span]:
 
 
 def _is_banded(tiler: Tiler) -> bool:
-    """Return whether a task may run by bands of rows."""
+    """Return whether a task can run in bands of rows; see `fusable`."""
     task, window = tiler.task, tiler.task.window
     plain = tiler.target is not None and not task.is_sum and len(task.sources) == 1
     whole = window.blocks[0] > 1 and all(tile.granules == 1 for tile in tiler.tiles)
@@ -155,7 +158,7 @@ def _each_row(count: int) -> tuple[range, range]:
 
 
 def band_reads(fusion: Fusion, tilers: Sequence[Tiler], size: int) -> np.ndarray:
-    """Return the band that reads each word of a fusion's source for the last time, int64 [size], -1 where none does."""
+    """Return the last band that reads each word of a group's source, int64 [size]; -1 if no band reads it."""
     chosen = tilers[fusion.first : fusion.end]
     source = chosen[0].sources[0]
     rows = np.full(source.rows, -1)
@@ -167,9 +170,10 @@ def band_reads(fusion: Fusion, tilers: Sequence[Tiler], size: int) -> np.ndarray
 
 
 def band_writes(fusion: Fusion, tilers: Sequence[Tiler], size: int) -> np.ndarray:
-    """Return the band that writes each word of a fusion's result first, those that spill over included.
+    """Return the first band that writes each word of a group's result, int64 [size], words that spill over included.
 
-    A task alone reads words of a band while it writes others: the band in front then, whose words it has read.
+    A group of one task still reads a band of its source while it writes the first words of that band. So its writes
+    count as those of the band before: they may lie over words that earlier bands were the last to read.
     """
     chosen = tilers[fusion.first : fusion.end]
     target = chosen[-1].target
@@ -177,5 +181,5 @@ def band_writes(fusion: Fusion, tilers: Sequence[Tiler], size: int) -> np.ndarra
     bands = np.empty(target.rows, np.int64)
     for band, spans in enumerate(fusion.spans([tiler.task for tiler in chosen])):
         bands[slice(*spans[-1])] = band - (len(chosen) == 1)
-    # What a granule has beyond its pixel comes with the pixel in front.
+    # Words that a granule writes beyond its pixel are written together with that pixel.
     return bands[target.rows_of_words(np.maximum(0, np.arange(size) - chosen[-1].overflow))]

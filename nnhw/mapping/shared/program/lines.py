@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -25,32 +25,32 @@ from nnhw.mapping.shared.settings import LINES
 
 @dataclass(frozen=True, eq=False)
 class Line(MultiplyShift):
-    """A function of sums, and by how much its addends may differ.
+    """A function of sums, clamp((factor * sum + addend) >> shift) in each channel, and the freedom of its addends.
 
     Parameters
     ----------
-    slack: int64 [channels]: the addend may be larger by so much.
+    slack: int64 [channels], by how much each addend may be larger without changing the function.
     """
 
     slack: np.ndarray = field(repr=False, kw_only=True)
 
-    @property
+    @cached_property
     def factor_bits(self) -> int:
         """Two's complement width of the factors."""
         return signed_bits(self.factor)
 
-    @property
+    @cached_property
     def addend_bits(self) -> int:
         """Two's complement width of the addends."""
         return signed_bits(self.addend)
 
     @property
     def zeros(self) -> int:
-        """Lowest bits that are 0 in all addends, at most the shift."""
+        """Number of lowest bits that are 0 in all addends, at most the shift."""
         bits = int(np.bitwise_or.reduce(self.addend, axis=None))
         return min((bits & -bits).bit_length() - 1, self.shift) if bits else self.shift
 
-    @property
+    @cached_property
     def is_uniform(self) -> bool:
         """Whether all channels have the same line."""
         constants = (self.factor, self.addend, self.slack, self.ties)
@@ -62,18 +62,18 @@ class Line(MultiplyShift):
         return np.zeros_like(self.factor) if self.tie_bits is None else self.tie_bits
 
     def shifted(self, shift: int) -> Line:
-        """Return the same function with another shift, which must not be smaller."""
+        """Return the same function with a shift that is equal or greater."""
         scale = 1 << (shift - self.shift)
         constants = {name: getattr(self, name) * scale for name in ("factor", "addend", "slack")}
         return replace(self, **constants, shift=shift)
 
     def stored(self, offset: np.ndarray, zero: int, sign: int = 1) -> Line:
-        """Return the function of what the array adds to what it stores.
+        """Return the function from sums of stored codes to stored codes.
 
         Parameters
         ----------
-        offset: int64 [channels]: sum = sign * stored sum + offset.
-        zero: code = stored code + zero.
+        offset: int64 [channels], with sum = sign * (sum of stored codes) + offset.
+        zero: with code = stored code + zero.
         """
         if self.ranked is not None:
             ranked = replace(self.ranked, codes=self.ranked.codes - zero)
@@ -89,7 +89,7 @@ class Line(MultiplyShift):
         )
 
     def rounded(self) -> Line:
-        """Return the line with as many zeros at the end of all addends as their slack allows."""
+        """Return the line with as many zeros at the end of all addends as their slack allows; the array drops these."""
         for zeros in range(self.shift, 0, -1):
             unit = 1 << zeros
             addend = -(-self.addend // unit) * unit
@@ -104,25 +104,28 @@ def signed_bits(values: np.ndarray) -> int:
     return max((-low - 1).bit_length() if low < 0 else 0, max(high, 0).bit_length()) + 1
 
 
-def at_shift(lines: Sequence[Line], shift: int) -> Line:
-    """Return the one of a function's lines that serves at a shift, its addends rounded."""
+@lru_cache(maxsize=1 << 10)
+def at_shift(lines: tuple[Line, ...], shift: int) -> Line:
+    """Return a function's line for a shift, made from the one with the greatest shift up to it, its addends rounded."""
     return max((line for line in lines if line.shift <= shift), key=lambda line: line.shift).shifted(shift).rounded()
 
 
 def tie_range(lines: Sequence[Line]) -> tuple[int, int] | None:
-    """Return the least and the most fraction bits that tell ties which round away from zero, if there are any."""
+    """Return the least and the most fraction bits that tell a tie, if some channels round ties away from zero."""
     told = [bits for line in lines for bits in line.ties.tolist() if bits]
     return (min(told), max(told)) if told else None
 
 
 def identity(channels: int, code: IntType) -> Line:
-    """Return the line of sums that are codes already."""
+    """Return the line that leaves sums as they are, since they are codes already."""
     none = np.zeros(channels, np.int64)
     return Line(none + 1, none, 0, code.low, code.high, slack=none)
 
 
+# Each way of cutting a network reads its layers, and equal functions, again.
+@lru_cache(maxsize=1 << 8)
 def fit_lines(function: StepFunction, raw: IntType) -> tuple[Line, ...]:
-    """Return lines that are equal to a step function on all sums of a range, by ascending shift; none if none is.
+    """Return lines, by ascending shift, that equal a step function on all sums of a range; empty if there are none.
 
     Each is proved: compared on both sides of each step of the function, with the least and with the largest addends.
     """
@@ -158,7 +161,6 @@ def _fit_ranked(tables: tuple[tuple[tuple[int, ...], bytes], ...], code: IntType
     found = [line for lines in channel_lines(normal.steps, normal.codes, raw) for line in _ranked(lines)]
     if not found:
         raise NoCommonStepsError(f"steps that lie so unevenly take more than {LINES.most_rank_words} words of ranks")
-
     best = min(found, key=lambda line: _weight(line, code))
     _prove(best, normal)
     return best
@@ -188,7 +190,7 @@ def _ranked(lines: ChannelLines) -> Iterator[Line]:
 
 
 def _lines(function: Thresholds, raw: IntType, scaling: DoubleScaling | None) -> list[Line]:
-    """Return the lines with the least shift and with those that follow, for the way to treat ties that needs least."""
+    """Return the lines with the least shift and with the next ones, for the rounding of ties that needs the least."""
     rows, floor, ceiling = occurring_steps(function.steps, function.descending, raw)
     bounds = floor + function.code.low, ceiling + function.code.low
     falls, chosen, least = function.descending, None, LINES.most_shift + 1
@@ -199,7 +201,7 @@ def _lines(function: Thresholds, raw: IntType, scaling: DoubleScaling | None) ->
             break
     pivot = 0
     for pivot, bits in () if chosen is not None else _ties_away(rows, scaling, bounds[0]):
-        # A channel whose steps lie on one side of zero, or far from ties, has a plain line.
+        # A channel may do with a plain line: its steps lie on one side of zero, or no sum of it is a tie.
         plain, place = _channels(rows, falls, raw, None), pivot - bounds[0]
         ways = [(one, replace(one, tie_bits=own, pivot=place)) for one, own in zip(plain, bits, strict=True)]
         chosen, least = _better(ways, least) or (chosen, least)
@@ -223,14 +225,16 @@ def _lines(function: Thresholds, raw: IntType, scaling: DoubleScaling | None) ->
 
 
 def _ties_away(rows: np.ndarray, scaling: DoubleScaling | None, lowest: int) -> Iterator[tuple[int, list[int]]]:
-    """Yield codes of zero, and in each channel the bits that tell ties, with which a function may round away from zero.
+    """Yield guesses of how a function rounds ties away from zero: the code of zero, and the tie bits of each channel.
 
-    Without a scaling all channels must be alike, as those of a mean are. Their steps lie in a mirror image around zero:
-    two steps as far from it have the same sum. Of such places those come first around which most steps lie so.
+    With a scaling both are known. Else all channels must have the same steps, as those of a mean do. Rounding away from
+    zero makes the steps a mirror image around zero: two steps at the same distance have the same sum. Codes around
+    which most steps lie so come first.
 
     Parameters
     ----------
-    rows: int64 [channels, steps], those that occur; lowest: the code in front of them.
+    rows: the steps that occur, int64 [channels, steps].
+    lowest: the code in front of the first step.
     """
     if scaling is not None:
         yield scaling.offset, np.maximum(-scaling.exponent, 0).tolist()
@@ -249,12 +253,18 @@ def _ties_away(rows: np.ndarray, scaling: DoubleScaling | None, lowest: int) -> 
 
 
 def _better(ways: Sequence[tuple[Channel, ...]], least: int) -> tuple[list[Channel], int] | None:
-    """Return one of the ways of each channel and the smallest shift that serves all, if it is below `least`."""
+    """Return a choice for each channel, and the smallest shift with which all have a line, if that is below `least`.
+
+    Parameters
+    ----------
+    ways: for each channel, the conditions of its possible lines.
+    """
 
     def serving(way: tuple[Channel, ...], shift: int) -> Channel | None:
         return next((channel for channel in way if channel.slopes(shift) is not None), None)
 
     different = dict.fromkeys(ways)
+    # A line for some shift is one for all greater shifts, so only the greatest useful shift has to be tried.
     if any(serving(way, least - 1) is None for way in different):
         return None
     shift = 0
@@ -266,7 +276,7 @@ def _better(ways: Sequence[tuple[Channel, ...]], least: int) -> tuple[list[Chann
 
 
 def _channels(rows: np.ndarray, falls: np.ndarray, raw: IntType, parity: int | None) -> list[Channel]:
-    """Return what binds the line of each channel; of one that falls, that of its mirror image."""
+    """Return the conditions on the line of each channel; of a falling one, those of the function of -x."""
     return [
         Channel(tuple(1 - step for step in reversed(row)), -raw.high, -raw.low, parity)
         if falling
@@ -276,7 +286,7 @@ def _channels(rows: np.ndarray, falls: np.ndarray, raw: IntType, parity: int | N
 
 
 def _line(channel: Channel, least: int, shift: int) -> tuple[int, int, int]:
-    """Return factor, smallest and largest addend; beyond the least shift, of some factors that with the most room."""
+    """Return (factor, smallest addend, largest addend); for greater shifts, of two factors the one with more room."""
     nearest, slopes = channel.slope(least), channel.slopes(shift)
     assert nearest is not None
     assert slopes is not None
@@ -288,14 +298,15 @@ def _line(channel: Channel, least: int, shift: int) -> tuple[int, int, int]:
 
 
 def _steep(steps: Thresholds) -> Line:
-    """Return the line of -1 and +1, which passes zero between two sums."""
+    """Return the line of a bipolar function."""
+    # 2 * (sum - place) + 1 is odd, hence never 0: the clamp to -1..1 gives its sign.
     turn, place = np.where(steps.descending, -1, 1), steps.steps[:, 0]
     addend = np.where(steps.descending, 2 * place - 1, 1 - 2 * place)
     return Line(2 * turn, addend, 0, -1, 1, slack=np.zeros_like(addend))
 
 
 def _prove(line: Line, function: NormalSteps) -> None:
-    """Compare a line with its function where that decides; both are constant or go one way between these places.
+    """Compare a line with its function on both sides of all steps; between them it is constant, and the line monotone.
 
     Ranked steps are constant between their own places.
 

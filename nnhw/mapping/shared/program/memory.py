@@ -1,4 +1,7 @@
-"""Where values lie in the memory of a shared engine: as long as they are needed, results over what is done with."""
+"""Places of values in the memory of a shared engine.
+
+A value has its place while it is needed; a result may lie over words of its source that were read for the last time.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,13 @@ from nnhw.mapping.shared.settings import MEMORY
 
 @dataclass(frozen=True)
 class Life:
-    """How long a storage holds what is needed.
+    """The life of a storage: which words of a value are needed during which tasks.
 
     Parameters
     ----------
-    name: of the value whose words they are.
-    words: that it takes, those that are overwritten behind its last pixel included.
-    born, dies: index of the first task that writes it (-1: the input), and of the last that reads it.
+    name: name of the value that is stored.
+    words: number of its words, with those behind its last pixel that are overwritten.
+    born, dies: index of the first task that writes it (-1: the input comes in), and of the last that reads it.
     """
 
     name: str
@@ -38,13 +41,13 @@ class Life:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Where each storage lies.
+    """The place of each storage.
 
     Parameters
     ----------
-    lives: in the order of their birth.
-    places: address of each storage, from the first word of all on.
-    words: that they take together.
+    lives: all storages, in the order of their birth.
+    places: address of each storage, relative to the first word of all.
+    words: number of words that they take together.
     """
 
     lives: tuple[Life, ...]
@@ -52,7 +55,7 @@ class MemoryPlan:
     words: int
 
     def live_words(self, task: int) -> int:
-        """Return the words of all storages that a task finds or writes."""
+        """Return the words of all storages that are needed during a task."""
         return sum(life.words for life in self.lives if life.born <= task <= life.dies)
 
 
@@ -63,12 +66,12 @@ def plan_memory(
     turns: int = 0,
     fusions: Sequence[Fusion] = (),
 ) -> MemoryPlan:
-    """Return places for all values, with a peak as small as a beam search finds.
+    """Return places for all values, with as few words in all as a beam search finds.
 
     Parameters
     ----------
-    turns: of the first tasks, that take turns with each other and with the input.
-    fusions: tasks that take turns with each other.
+    turns: number of first tasks that run in bands, together with the input (see `Bands`).
+    fusions: groups of tasks that run band by band.
     """
     lives = find_lives(network, tensors, tilers, turns, fusions)
     search = _Search(lives, tilers, fusions)
@@ -85,7 +88,7 @@ def find_lives(
     turns: int = 0,
     fusions: Sequence[Fusion] = (),
 ) -> tuple[Life, ...]:
-    """Return how long each storage is needed, in the order in which they begin; see `plan_memory`."""
+    """Return the life of each storage, in the order of their birth; see `plan_memory`."""
     born, dies, spill = {network.source: -1}, {network.source: 0}, dict.fromkeys(tensors, 0)
     for index, tiler in enumerate(tilers):
         if tiler.target is not None:
@@ -95,7 +98,9 @@ def find_lives(
         for source in tiler.sources:
             dies[source.storage] = index
     if network.output in dies:
+        # Codes are sent behind the last task.
         dies[network.output] = len(tilers)
+    # In bands, all storages of the first tasks are in use from the first rows of the input on.
     for name, begin in born.items():
         if begin < turns:
             born[name], dies[name] = -1, max(dies[name], turns - 1)
@@ -103,6 +108,8 @@ def find_lives(
         chosen = tilers[fusion.first : fusion.end]
         for tiler in chosen:
             assert tiler.target is not None
+            # All tasks of a group run alternately: what they read stays until its end, and what they write is there
+            # from its first band on.
             (source,), target = tiler.sources, tiler.target
             dies[source.storage] = max(dies[source.storage], fusion.end - 1)
             born[target.storage] = min(born[target.storage], fusion.first)
@@ -111,18 +118,18 @@ def find_lives(
 
 
 _Placed = tuple[str, int, "_Placed | None"]
-"""A storage, its place, and what was placed before it."""
+"""A storage, its place, and the one that was placed before it: a linked list, which partial plans share."""
 
 
 @dataclass(frozen=True)
 class _Partial:
-    """Places of the storages that are born first.
+    """A partial plan: places of the storages that are born first.
 
     Parameters
     ----------
-    live: those that the last one found, with their places, and it.
-    low, high: the first word of all, and the one behind the last.
-    last: all of them.
+    live: the storages that are needed when the last one is born, and that one, with their places.
+    low, high: the lowest place of all storages, and the one behind the highest.
+    last: the list of all of them.
     """
 
     live: tuple[tuple[Life, int], ...]
@@ -131,12 +138,13 @@ class _Partial:
     last: _Placed
 
     def with_one(self, life: Life, place: int, live: Sequence[tuple[Life, int]]) -> _Partial:
-        """Return these and one more; `live` are those of them that it finds."""
+        """Return the plan with one more storage; `live` are those that are needed when it is born."""
         low, high = min(self.low, place), max(self.high, place + life.words)
         return _Partial((*live, (life, place)), low, high, (life.name, place, self.last))
 
     def seen(self, born: int) -> Hashable:
-        """Return what storages that are born later see."""
+        """Return a key of all that matters to storages that are born later."""
+        # Plans that differ only in storages that are dead by then are equally good: the search keeps one of them.
         return (*((life.name, place - self.low) for life, place in self.live if life.dies > born), self.high - self.low)
 
     def places(self) -> Iterator[tuple[str, int]]:
@@ -174,7 +182,7 @@ class _Search:
         return dict(beam[0].places())
 
     def _candidates(self, life: Life, live: Sequence[tuple[Life, int]], partial: _Partial) -> set[int]:
-        """Return places worth trying: at the ends of all, beside or over what is live."""
+        """Return places to try: at both ends of the plan, next to live storages, and over them as far as allowed."""
         found = {partial.low, partial.high - life.words}
         for other, place in live:
             found |= {place - life.words, place + other.words}
@@ -183,16 +191,17 @@ class _Search:
         return found
 
     def _may_overlap(self, life: Life, other: Life) -> bool:
-        """Return whether another storage is read for the last time while this one is written."""
+        """Return whether another storage is read for the last time by the task that writes this one."""
         fusion, begin = self.fusions.get(life.name), life.born
         if fusion is not None:
             (source,), begin = self.tilers[fusion.first].sources, fusion.end - 1
             if source.storage != other.name:
                 return False
+        # A storage that several tasks write, such as that of a concatenation, has no single walk to compare with.
         return other.dies == begin and self.writers[life.name] == 1
 
     def _apart(self, life: Life, place: int, other: Life, other_place: int) -> bool:
-        """Return whether writing a storage leaves alone what is still to be read of another."""
+        """Return whether a storage, at its place, overwrites nothing that is still to be read of another one."""
         if place >= other_place + other.words or place + life.words <= other_place:
             return True
         return self._may_overlap(life, other) and allows(*self._walk(life, other), place - other_place)
@@ -204,7 +213,7 @@ class _Search:
         return self.overlaps[key]
 
     def _walk(self, life: Life, other: Life) -> tuple[np.ndarray, np.ndarray]:
-        """Return when the words of a storage are read for the last time, and when those of another are written."""
+        """Return the times of the last read of each word of `other`, and of the first write of each word of `life`."""
         key = life.name, other.name
         if key not in self.walks:
             if (fusion := self.fusions.get(life.name)) is not None:
@@ -219,11 +228,11 @@ class _Search:
 
 
 class ProgramTooLarge(MappingError):
-    """A program that does not fit into the memory of an array.
+    """A program does not fit into the memory of an array.
 
     Parameters
     ----------
-    bits: of the memory that it needs.
+    message: for the user. bits: size of the memory that it needs.
     """
 
     def __init__(self, message: str, bits: int) -> None:
@@ -232,7 +241,12 @@ class ProgramTooLarge(MappingError):
 
 
 def too_large(plan: MemoryPlan, program: int, array: ArrayConfig) -> ProgramTooLarge:
-    """Return why a plan does not fit into the memory of an array, and what would help."""
+    """Return the error that program and values do not fit into the memory of an array, with advice.
+
+    Parameters
+    ----------
+    program: words of the program.
+    """
     need, bits = program + plan.words, array.word_bits
     peak = max(range(-1, max(life.dies for life in plan.lives) + 1), key=plan.live_words)
     names = ", ".join(f"'{life.name}' {life.words}" for life in plan.lives if life.born <= peak <= life.dies)
@@ -245,14 +259,14 @@ def too_large(plan: MemoryPlan, program: int, array: ArrayConfig) -> ProgramTooL
 
 
 def _kept(tensor: Tensor) -> str:
-    """Return for people how many rows of a value memory holds at once, if not all."""
+    """Return, for the memory map, how many rows of a value are in memory at once; empty if all are."""
     return f", {tensor.rows} rows at once" if tensor.rows < tensor.value.shape[1] else ""
 
 
 def memory_map(
     network: TaskNetwork, tensors: Mapping[str, Tensor], plan: MemoryPlan, program: int, array: ArrayConfig
 ) -> str:
-    """Return for people what lies where, and from which layer to which."""
+    """Return a table, for the report, of the place of each value and of the layers during which it is needed."""
     names = ["input", *(task.name for task in network.tasks), "output"]
     rows = [("words", "from", "to", "what", "layers")]
     rows.append((str(program), "0", str(program - 1), "program: descriptors, constants, weights", "all"))

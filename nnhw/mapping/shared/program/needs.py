@@ -1,4 +1,4 @@
-"""What a network asks of an array: widths of codes, weights, sums and constants, and the shifts that serve it best."""
+"""The array that a network needs: widths of codes, weights, sums and constants, and the best shifts."""
 
 from __future__ import annotations
 
@@ -57,11 +57,12 @@ def weight_bits(network: TaskNetwork) -> int:
 
 
 def with_widths(network: TaskNetwork, array: ArrayConfig, requantizing: Requantizing) -> ArrayConfig:
-    """Return an array with the widths and shifts that a network needs; lanes and memory do not matter to them.
+    """Return an array with the widths and shifts that a network needs; they do not depend on its lanes and memory.
 
     Parameters
     ----------
-    array: large enough.
+    array: with limits that are wide enough for any network.
+    requantizing: the kind of requantizers.
 
     Raises
     ------
@@ -75,7 +76,7 @@ def with_widths(network: TaskNetwork, array: ArrayConfig, requantizing: Requanti
     factors = max((line.factor_bits for line in lines), default=2) + (LINES.spare_factor_bits if array.dsp else 0)
     addends = max((line.addend_bits for line in lines), default=2)
     if requantizing == Requantizing.DSP and factors > DSP_FACTOR_BITS:
-        # Signs and magnitudes; addends have a part of factors below zero.
+        # Factors are stored as sign and magnitude; addends make up for negative ones.
         factors = max(factors, *(signed_bits(-line.factor) for line in lines))
         addends = max(addends, *(signed_bits(line.addend - np.minimum(line.factor, 0)) for line in lines))
     return replace(
@@ -99,7 +100,7 @@ def step_memory(functions: Sequence[RankedSteps]) -> StepMemory | None:
 
 
 def with_rows(array: ArrayConfig, rows: int, family: Family) -> ArrayConfig:
-    """Return an array whose weight cache has so many rows, and those that its block RAMs hold anyway."""
+    """Return an array whose weight cache has `rows` rows, or as many as the block RAMs for them hold anyway."""
     bits = min(array.products * array.weight_bits, array.word_bits)
     taken, most = family.block_rams(rows, bits), rows
     for words, _ in family.block_ram.modes:
@@ -109,12 +110,14 @@ def with_rows(array: ArrayConfig, rows: int, family: Family) -> ArrayConfig:
     return replace(array, rows=most)
 
 
-def choose_shifts(functions: Sequence[Sequence[Line]]) -> tuple[int, ...]:
-    """Return the shifts, ascending, with which the widest factor is narrowest; then the widest addend.
+def choose_shifts(functions: Sequence[tuple[Line, ...]]) -> tuple[int, ...]:
+    """Return the shifts, ascending, with which the widest factor is narrowest, and then the widest addend.
+
+    A function takes the smallest of these shifts that is not below its own; a greater one makes its constants wider.
 
     Parameters
     ----------
-    functions: the lines of each, by ascending shift.
+    functions: the lines of each function, by ascending shift.
     """
     wanted = sorted({lines[0].shift for lines in functions})
     if not wanted:
@@ -133,5 +136,5 @@ def choose_shifts(functions: Sequence[Sequence[Line]]) -> tuple[int, ...]:
 
 
 def _width(low: int, high: int) -> int:
-    """Return the least of the widths that tells numbers apart."""
+    """Return the least of `WIDTHS` with which all integers low..high have different codes, or 9."""
     return next((bits for bits in WIDTHS if high - low < 1 << bits), WIDTHS[-1] + 1)

@@ -1,4 +1,4 @@
-"""A network as tasks: fused where one pass over the data does for two layers, each with its line."""
+"""A network as the tasks of a shared engine. Layers that one pass over the data can compute become one task."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from nnhw.mapping.shared.program.tasks import STREAMING, Task, read_task
 
 @dataclass(frozen=True)
 class StoredValue:
-    """An IR value that lies in memory.
+    """An IR value that is stored in memory.
 
     Parameters
     ----------
-    shape: of the feature map.
+    shape: shape of the feature map.
     element: type of its codes.
-    borders: values that surround it where windows read it.
+    borders: values of the borders that windows read around it.
     """
 
     shape: Shape
@@ -33,23 +33,23 @@ class StoredValue:
 
     @property
     def range(self) -> tuple[int, int]:
-        """(lowest, highest) number that is to be told apart."""
+        """(lowest, highest) number that a stored code must be able to be, borders included."""
         return min(self.element.low, *self.borders, 1 << 62), max(self.element.high, *self.borders, -(1 << 62))
 
 
 @dataclass(frozen=True)
 class TaskNetwork:
-    """Tasks in the order in which they run.
+    """The tasks of a shared engine, in the order in which they run.
 
     Parameters
     ----------
-    source: the value that comes in.
-    output: the value that leaves: codes, or the sums of the last task.
-    tasks: each behind those that it reads.
-    concats: values that are others side by side, channel after channel.
-    values: all that lie in memory.
-    loaded: whether the value that comes in does so over the link, on which its codes may be shifted.
-    sent: the same of the value that leaves.
+    source: name of the value that comes in.
+    output: name of the value that leaves: codes, or the sums of the last task.
+    tasks: the tasks, each behind those that it reads.
+    concats: the concatenations: values whose channels are those of other values side by side.
+    values: all values in memory, by name.
+    loaded: whether the input comes over the link, so that the host may shift its codes; else from another engine.
+    sent: whether the output leaves over the link.
     """
 
     source: str
@@ -71,8 +71,8 @@ def read_network(layers: Sequence[Layer], source: tuple[str, Shape, IntType], ou
 
     Parameters
     ----------
-    source: name, shape and type of the value that comes into the first.
-    output: name of the value that leaves; where no function makes it, its sums do.
+    source: name, shape and type of the network's input.
+    output: name of the value that leaves, as codes, or as sums if its layer has no function.
 
     Raises
     ------
@@ -105,12 +105,12 @@ def read_network(layers: Sequence[Layer], source: tuple[str, Shape, IntType], ou
 
 
 def _source(layer: Layer) -> Shape | None:
-    """Return the map that a layer reads, or each of the maps that it adds; None of others."""
+    """Return the shape of the map that a layer reads, or of each map that it adds; None for other layers."""
     return getattr(layer, "extent" if isinstance(layer, SumLayer) else "source", None)
 
 
 def _reads_whole(layer: Layer, shapes: Mapping[str, Shape]) -> bool:
-    """Return whether each value that a layer reads was made in the shape in which it is read."""
+    """Return whether a layer reads each value in the shape in which it was made."""
     source = _source(layer)
     return source is None or all(shapes[name] == source for name in layer.inputs)
 
@@ -141,7 +141,7 @@ def _try(problems: list[MappingError], found: list[Task], make: object) -> None:
 
 
 def _with_lines(task: Task, output: str) -> Task:
-    """Return a task with what its requantizer does."""
+    """Return a task with the lines of its requantizer."""
     if task.function is None:
         is_raw = task.node == output and not task.is_maximum
         return task if is_raw else replace(task, lines=(identity(task.channels, task.element),))
@@ -159,7 +159,7 @@ def _with_lines(task: Task, output: str) -> Task:
 
 
 def _fuse(tasks: Sequence[Task], concats: Sequence[ConcatLayer], output: str) -> list[Task]:
-    """Return the tasks with those joined that run as one: sums and a function, codes and a pooling that tiles them."""
+    """Return tasks, those joined that can run as one: sums with a function, codes with a pooling that tiles them."""
     readers = Counter(name for task in tasks for name in task.sources)
     readers.update(name for layer in concats for name in layer.inputs)
     found: dict[str, Task] = {}
@@ -171,6 +171,7 @@ def _fuse(tasks: Sequence[Task], concats: Sequence[ConcatLayer], output: str) ->
         if joined is None or before is None:
             found[task.node] = task
         else:
+            # Rebuilt rather than replaced at the end, as tasks have to stay in the order in which they run.
             found = {
                 joined.node if one is before else node: joined if one is before else one for node, one in found.items()
             }
@@ -178,7 +179,7 @@ def _fuse(tasks: Sequence[Task], concats: Sequence[ConcatLayer], output: str) ->
 
 
 def _joined(first: Task, second: Task) -> Task | None:
-    """Return two tasks as one, or None."""
+    """Return two consecutive tasks as one; None if they cannot be joined."""
     if second.is_sum and first.function is None and not first.is_maximum:
         if second.function is None:
             return None
@@ -200,7 +201,7 @@ def _joined(first: Task, second: Task) -> Task | None:
 
 
 def _behind(function: StepFunction, factor: int) -> StepFunction | None:
-    """Return a function of `factor` times a sum as one of the sum, or None for factor 0."""
+    """Return a function of `factor` times a sum as a function of the sum; None for factor 0."""
     if factor == 0:
         return None
     if factor == 1:

@@ -1,4 +1,4 @@
-"""Weights in the order in which the array takes them: a row for each cycle of a position."""
+"""Rows of weights, in the order in which the array takes them: one row in each cycle of an output position."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from nnhw.mapping.shared.settings import LINES
 
 
 def channelwise_rows(weights: np.ndarray, first: int, channels: int, array: ArrayConfig) -> np.ndarray:
-    """Return the rows [taps or 1, lanes, simd] of a channelwise tile, of which only the first product counts.
+    """Return the rows of a channelwise tile, int64 [taps or 1, lanes, simd]; only the first product of a lane is used.
 
     Parameters
     ----------
-    weights: int64 [channels or 1, rows, columns].
-    first, channels: of the tile.
+    weights: int64 [channels, rows, columns], or [1, rows, columns] for all channels.
+    first, channels: first channel of the tile, and their number.
     """
     mine = _mine(weights, first, channels)
     rows = np.zeros((count_channelwise(weights, first, channels), array.lanes, array.simd), np.int64)
@@ -25,7 +25,7 @@ def channelwise_rows(weights: np.ndarray, first: int, channels: int, array: Arra
 
 
 def count_channelwise(weights: np.ndarray, first: int, channels: int) -> int:
-    """Return the rows of a channelwise tile: one, where all taps have the same."""
+    """Return the number of rows of a channelwise tile: one for each tap, or a single one if all taps are equal."""
     mine = _mine(weights, first, channels)
     return 1 if bool((mine == mine[:, :1]).all()) else mine.shape[1]
 
@@ -38,14 +38,14 @@ def _mine(weights: np.ndarray, first: int, channels: int) -> np.ndarray:
 def dense_rows(
     weights: np.ndarray, places: list[int], first: int, words: int, steps: int, array: ArrayConfig
 ) -> np.ndarray:
-    """Return the rows [taps * words * steps, lanes, simd] of a dense tile.
+    """Return the rows of a dense tile, int64 [taps * words * steps, lanes, simd].
 
     Parameters
     ----------
     weights: int64 [outputs, channels, rows, columns].
-    places: of each lane, the code in the words at which its first channel is.
+    places: for each lane, the position of its first channel among the codes of the words that are read.
     first: output of the first lane.
-    words, steps: read for a tap, and cycles spent on each.
+    words: words that are read for a tap. steps: cycles that are spent on a word.
     """
     _, inside, *kernel = weights.shape
     taps = kernel[0] * kernel[1]
@@ -57,11 +57,13 @@ def dense_rows(
 
 
 def split_factors(task: Task, array: ArrayConfig) -> tuple[np.ndarray, int]:
-    """Return the factors of a sum as weights [1, summands, repeats] of taps on the same value, and their sign.
+    """Return the factors of a sum as weights [1, summands, repeats], and a sign by which these are multiplied.
+
+    A factor that is wider than a weight is split into several taps on the same value.
 
     Raises
     ------
-    MappingError: they are so large that too many taps were needed.
+    MappingError: the factors are so large that too many taps would be needed.
     """
     factors, (low, high) = task.weights[0, :, 0].tolist(), (array.weight.low, array.weight.high)
     if sum(abs(factor) for factor in factors) > LINES.most_repeats * high:
@@ -70,6 +72,7 @@ def split_factors(task: Task, array: ArrayConfig) -> tuple[np.ndarray, int]:
             f"choose scales whose ratios are small integers, an array with more weight bits, or {STREAMING}"
         )
     found = []
+    # Weights reach from -2**(b-1) to 2**(b-1) - 1, so negated factors may need fewer taps; the line undoes the sign.
     for sign in (1, -1) if task.lines else (1,):
         rows = [_parts(sign * factor, low, high) for factor in factors]
         most = max(1, *(len(row) for row in rows))
@@ -78,7 +81,7 @@ def split_factors(task: Task, array: ArrayConfig) -> tuple[np.ndarray, int]:
 
 
 def _parts(factor: int, low: int, high: int) -> list[int]:
-    """Return numbers between low and high that add up to a factor."""
+    """Return numbers within low..high whose sum is a factor, as few as possible."""
     parts = []
     while factor:
         parts.append(max(low, min(high, factor)))

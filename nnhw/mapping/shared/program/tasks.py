@@ -1,9 +1,10 @@
-"""Layers as a shared engine sees them: weighted sums over windows, each with a function and perhaps a max pooling."""
+"""Tasks: layers as a shared engine runs them, weighted sums over windows, with a function and perhaps a max pooling."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,16 +30,16 @@ STREAMING = "--style streaming"
 
 @dataclass(frozen=True)
 class Window:
-    """Which pixels of its source a task reads; pairs are (rows, columns).
+    """The pixels of its source that a task reads; pairs are (rows, columns).
 
     Parameters
     ----------
-    source: the feature map that comes in.
-    before: rows and columns of border above and to the left.
+    source: shape of the feature map that comes in.
+    before: width of the border above and to the left.
     border: value of the border's elements.
-    kernel, dilation: taps of a position, and pixels from one to the next.
-    pool, stride: positions whose codes are joined by their maximum, and pixels from one to the next.
-    blocks, step: pixels that are stored, and pixels of the source from one to the next.
+    kernel, dilation: number of taps of a position, and distance from one tap to the next, in pixels.
+    pool, stride: number of positions whose maximum is stored as one pixel, and distance from one position to the next.
+    blocks, step: number of pixels that are stored, and distance of their windows in the source.
     """
 
     source: Shape
@@ -53,10 +54,10 @@ class Window:
 
     @property
     def pixels(self) -> int:
-        """Pixels stored."""
+        """Number of pixels that are stored."""
         return self.blocks[0] * self.blocks[1]
 
-    @property
+    @cached_property
     def has_border(self) -> bool:
         """Whether any tap lies outside of the source."""
         axes = zip(self.kernel, self.dilation, self.pool, self.stride, self.blocks, self.step, strict=True)
@@ -65,52 +66,52 @@ class Window:
         return any(before > 0 or end - before >= size for end, before, size in sizes)
 
     def rows_read(self, first: int, end: int) -> tuple[int, int]:
-        """Return the first row of the source, and the end of those, that some stored rows are made of."""
+        """Return the rows of the source, as (first, end), that are read for the stored rows first..end - 1."""
         low = first * self.step[0] - self.before[0]
         spread = (self.pool[0] - 1) * self.stride[0] + (self.kernel[0] - 1) * self.dilation[0]
         high = (end - 1) * self.step[0] - self.before[0] + spread + 1
         return max(0, low), min(self.source[1], high)
 
-    @property
+    @cached_property
     def is_pixelwise(self) -> bool:
-        """Whether each pixel is made of the one in its place."""
+        """Whether each stored pixel is made of the source's pixel at the same place only."""
         alone = self.kernel == self.pool == self.step == (1, 1) and self.blocks == self.source[1:]
         return alone and not self.has_border
 
-    @property
+    @cached_property
     def is_global(self) -> bool:
-        """Whether a single pixel is made, of one position without border."""
+        """Whether a single pixel is stored, from one position without border."""
         return self.blocks == self.pool == (1, 1) and not self.has_border
 
-    @property
+    @cached_property
     def tiles_source(self) -> bool:
-        """Whether it only joins neighbouring pixels, each once."""
+        """Whether it is a max pooling whose windows tile the source."""
         plain = self.kernel == self.stride == (1, 1) and self.pool == self.step
         return plain and not self.has_border
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One layer, perhaps with a function or a max pooling that the graph has behind it.
+    """One layer, with the function or max pooling behind it if they run together.
 
     Parameters
     ----------
-    name, where: of the layer, for reports and for messages.
-    node: the IR value that is stored.
-    sources: the IR values that are read: one, or the summands of a sum.
-    window: which pixels are read.
-    weights: dense: int64 [outputs, channels / groups, rows, columns]; channelwise: [channels or 1, rows, columns]; of a
-        sum: [1, summands, 1].
-    channels: of the value that is stored.
-    element: its type.
-    sums: range of the sums, in values of the model.
-    channelwise: each channel by itself.
-    groups: of channels that do not mix; dense.
-    function: from sums to codes; None: the sums are codes, or leave as they are.
-    is_sum: several values are added, pixel by pixel, or one is taken as it is.
-    is_maximum: nothing is added up.
-    products: of the model in a frame.
-    lines: what the requantizer may do, with one shift or another; none: sums leave.
+    name, where: the layer's name for reports, and its name and place for messages.
+    node: name of the IR value that is stored.
+    sources: names of the IR values that are read: one, or the summands of a sum.
+    window: the pixels that are read.
+    weights: int64 [outputs, channels / groups, rows, columns] if dense; [channels or 1, rows, columns] if channelwise;
+        [1, summands, 1] of a sum.
+    channels: number of channels of the stored value.
+    element: type of its elements.
+    sums: range of the sums, in terms of the model's values.
+    channelwise: whether each channel is computed by itself; else the task is dense.
+    groups: number of groups of channels that do not mix, of a dense task.
+    function: from sums to codes; None: the sums are codes already, or leave as they are.
+    is_sum: whether it adds values pixel by pixel, or passes a single one on.
+    is_maximum: whether it only takes maxima, and adds nothing.
+    products: products of the model per frame.
+    lines: possible lines of the requantizer, by ascending shift; empty: sums leave.
     """
 
     name: str
@@ -137,11 +138,11 @@ class Task:
 
 
 def read_task(layer: Layer, elements: Mapping[str, IntType]) -> Task:
-    """Return the task of a layer, without its line.
+    """Return the task of a layer, without its lines.
 
     Parameters
     ----------
-    elements: types of the values that it reads.
+    elements: types of the values that it reads, by name.
 
     Raises
     ------
@@ -160,7 +161,7 @@ def read_task(layer: Layer, elements: Mapping[str, IntType]) -> Task:
 
 
 def weighted_range(weights: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[int, int]:
-    """Return the lowest and the highest sum of weights [outputs, n] times numbers between low and high [n]."""
+    """Return the lowest and the highest sum of products of weights [outputs, n] and numbers within low..high [n]."""
     ends = weights * low, weights * high
     return int(np.minimum(*ends).sum(axis=1).min()), int(np.maximum(*ends).sum(axis=1).max())
 

@@ -1,4 +1,7 @@
-"""How values lie in the memory of a shared engine: which number stands for zero, which words a channel is in."""
+"""The layout of values in the memory of a shared engine: the zero of their codes, and the words of each channel.
+
+A granule is as many channels as the array has lanes; it is what the array writes at once.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,13 @@ class Tensor:
 
     Parameters
     ----------
-    value: shape and type.
-    zero: code = stored code + zero.
-    storage: name of the value whose words it is in: its own, or that of a concatenation.
-    first: channel of the storage that is its first.
+    value: its shape and type.
+    zero: code that is stored as 0: code = stored code + zero.
+    storage: name of the value whose words hold it: its own name, or that of a concatenation.
+    first: channel of the storage at which it begins.
     step: words from one pixel to the next.
-    chunk: words from one word of a pixel to the next: 1, or all pixels where it lies plane by plane.
-    rows: of the feature map, that memory holds at once.
+    chunk: words from one word of a pixel to the next: 1, or the number of pixels if it lies plane by plane.
+    rows: number of the feature map's rows that memory holds at once.
     """
 
     value: StoredValue
@@ -43,7 +46,7 @@ class Tensor:
         return self.chunk > 1
 
     def words(self, array: ArrayConfig) -> int:
-        """Return the words of a storage."""
+        """Return the number of words of a storage."""
         return self.pixels * array.chunks(self.value.shape[0])
 
     @property
@@ -54,16 +57,16 @@ class Tensor:
 
     @property
     def pixels(self) -> int:
-        """Pixels of the feature map that memory holds at once."""
+        """Number of pixels of the feature map that memory holds at once."""
         return self.rows * self.value.shape[2]
 
     def rows_of_words(self, words: np.ndarray) -> np.ndarray:
-        """Return the row in which each word of a storage is; those behind the last count to it."""
+        """Return the row that each word of a storage belongs to; words behind the last row count as that row's."""
         pixels = words % self.pixels if self.is_planar else words // self.step
         return np.minimum(pixels // self.value.shape[2], self.rows - 1)
 
     def granule(self, number: int, array: ArrayConfig) -> tuple[int, int]:
-        """Return (place in the storage, slice of the word there) where a granule of the first pixel begins."""
+        """Return where a granule of the first pixel begins: (place in the storage, slice of the word there)."""
         bit = (self.first + number * array.lanes) * array.activation_bits
         return (
             bit // array.word_bits * self.chunk,
@@ -74,12 +77,12 @@ class Tensor:
 def lay_out(
     network: TaskNetwork, array: ArrayConfig, kept: Mapping[str, int] | None = None, pixelwise: Iterable[str] = ()
 ) -> dict[str, Tensor]:
-    """Return how each value of a network lies in memory.
+    """Return the layout of each value of a network in memory.
 
     Parameters
     ----------
-    kept: rows of values that memory holds at once; those of others are all.
-    pixelwise: values that lie pixel by pixel in any case.
+    kept: by name, the number of rows of a value that memory holds at once; of other values all are held.
+    pixelwise: names of values that have to lie pixel by pixel.
 
     Raises
     ------
@@ -102,17 +105,19 @@ def lay_out(
 
 
 def _planar(network: TaskNetwork, array: ArrayConfig, others: set[str]) -> set[str]:
-    """Return the values that lie plane by plane: a tile writes whole planes, so its result may lie over what it reads.
+    """Return the names of the values that lie plane by plane: first one word of every pixel, then the next.
+
+    A tile writes whole planes then, so its result may lie over planes of its source that have been read.
 
     Parameters
     ----------
-    others: values that lie pixel by pixel: those that come in or leave, and concatenations.
+    others: values that have to lie pixel by pixel, such as those that come in or leave.
     """
     if array.granule_bits != array.word_bits:
         return set()
     large = {name for name, value in network.values.items() if value.shape[1] * value.shape[2] > 1}
     found = {name for name in large - others if array.chunks(network.values[name].shape[0]) > 1}
-    # The summands of a sum are walked together.
+    # The summands of a sum are read with the same strides, so they need the same layout.
     while mixed := {
         name
         for task in network.tasks
@@ -125,14 +130,15 @@ def _planar(network: TaskNetwork, array: ArrayConfig, others: set[str]) -> set[s
 
 
 def _zero(name: str, value: StoredValue, array: ArrayConfig, fixed: set[str]) -> int:
-    """Return the code that is stored as zero.
+    """Return the code of a value that is stored as 0. Raises: MappingError if its codes are too many.
 
     Parameters
     ----------
-    fixed: values that other engines take or give as they are.
+    fixed: names of values that other engines take or give, whose codes nobody can shift.
     """
     low, high = value.range
     half = 1 << (array.activation_bits - 1)
+    # Codes as they are, else unsigned codes: both travel without a shift. Any other zero needs somebody who shifts.
     choices = (0, half) if name in fixed else (0, half, low + half)
     for zero in choices:
         if -half <= low - zero and high - zero < half:
@@ -150,7 +156,7 @@ def _zero(name: str, value: StoredValue, array: ArrayConfig, fixed: set[str]) ->
 
 
 def _homes(network: TaskNetwork, array: ArrayConfig) -> dict[str, tuple[str, int]]:
-    """Return the storage and first channel of each value that is a part of a concatenation."""
+    """Return the storage and the first channel there of each value that is part of a concatenation."""
     homes: dict[str, tuple[str, int]] = {}
     made = {task.node: task for task in network.tasks}
     summands = {name for task in network.tasks if len(task.sources) > 1 for name in task.sources}
@@ -158,6 +164,8 @@ def _homes(network: TaskNetwork, array: ArrayConfig) -> dict[str, tuple[str, int
         first = 0
         for name, channels in zip(layer.inputs, layer.parts, strict=True):
             end = first + -(-channels // array.lanes) * array.lanes
+            # The parts are written in place by the tasks that make them, so each has to begin at a granule, and to end
+            # at one.
             aligned = first % array.lanes == 0
             last = first + channels == layer.extent[0]
             fits = end <= array.chunks(layer.extent[0]) * array.codes_per_word if last else end == first + channels

@@ -1,10 +1,10 @@
-"""Tasks as records of a program: one for each group of as many output channels as the array has lanes."""
+"""Tiles: the records of a task, one for each granule, a group of as many output channels as the array has lanes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -21,23 +21,23 @@ from nnhw.mapping.shared.program.tensors import Tensor
 
 Stride = tuple[int, int, int]
 MOST_COUNT = 1 << COUNT_BITS
-"""Of one loop."""
+"""Greatest count of one loop."""
 MOST_STREAMED = 2
-"""Rows of weights that are in the cache at once where they are used as they come."""
+"""Rows of the weight cache that streamed weights need: one is used while the next comes in."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A group of output channels of a task; or all groups, one after the other in each pixel, if all are alike.
+    """A granule (group of output channels) of a task; or all of them, one after the other in each pixel, if alike.
 
     Parameters
     ----------
-    number: of the group.
-    first, channels: of the value that the task makes, in the first of its groups.
-    word, words: of a pixel of the source that are read.
-    source_slice: granule of that word, channelwise.
-    target_word, target_slice: where the first pixel is stored, from the beginning of the target.
-    granules: how many groups it is.
+    number: number of the granule.
+    first, channels: first output channel of the granule, and number of its channels.
+    word, words: first word of a source's pixel that is read, and number of words.
+    source_slice: slice of that word that is read, of a channelwise task.
+    target_word, target_slice: place of the first pixel in the target's storage: word, and slice of it.
+    granules: number of granules that the tile computes.
     """
 
     number: int
@@ -78,8 +78,9 @@ class Tiler:
     def tiles(self) -> tuple[Tile, ...]:
         """All tiles, in the order in which they run.
 
-        What a granule has beyond its pixel overwrites the next one: the lower granules come last and put that right.
-        Planes come in order: the last one may follow a window that moves over the source in front of it.
+        The last granule may have words beyond its pixel, which overwrite the beginning of the next pixel. So tiles run
+        from the last granule to the first, whose words are then right. Planes have no such words and run in order: the
+        last plane may then lie over the source, behind the window that moves over it.
         """
         count = -(-self.task.channels // self.array.lanes)
         if self._is_alike():
@@ -89,7 +90,7 @@ class Tiler:
 
     @property
     def overflow(self) -> int:
-        """Words behind the last pixel of the target that are overwritten."""
+        """Number of words behind the last pixel of the target that are overwritten."""
         if self.target is None or self.target.is_planar:
             return 0
         ends = [tile.target_word + tile.granules * self.array.parts for tile in self.tiles]
@@ -97,17 +98,19 @@ class Tiler:
 
     @cached_property
     def rows(self) -> int:
-        """Rows of weights that the cache must hold; of those that come while they are used, two take turns."""
+        """Number of rows of weights that the cache has to hold at once."""
         return MOST_STREAMED if self.streams else max(self._rows(tile) for tile in self.tiles)
 
     @property
     def streams(self) -> bool:
-        """Whether weights come while they are used: a dense task has one position, in which each is used once."""
+        """Whether weights are used as they come in: in a dense task with a single position, each is used only once."""
         return self.array.weight_stream and not self.task.channelwise and self.task.window.is_global
 
     @cached_property
     def sum_bits(self) -> int:
         """Bits of the widest sum."""
+        if not self.task.is_sum:
+            return signed_bits(np.array(_sum_range(self.task, *self.sources[0].stored_range)))
         sums = [
             weighted_range(weights, *(np.array(end) for end in source.stored_range))
             for source, weights in zip(self.sources, self._by_source(), strict=True)
@@ -116,9 +119,9 @@ class Tiler:
 
     @cached_property
     def lines(self) -> tuple[Line, ...]:
-        """What the requantizer may do to sums of stored codes, by ascending shift; none where sums leave."""
+        """The possible lines from sums of stored codes to stored codes, by ascending shift; empty if sums leave."""
         zero = 0 if self.target is None else self.target.zero
-        return tuple(line.stored(self.offset, zero, self.sign) for line in self.task.lines)
+        return _stored_lines(self.task, self.offset.tobytes(), zero, self.sign)
 
     @property
     def function(self) -> RankedSteps | None:
@@ -126,15 +129,15 @@ class Tiler:
         return self.lines[0].ranked if self.lines else None
 
     def records(self, places: Mapping[str, int]) -> tuple[Compute, ...]:
-        """Return the records.
+        """Return the records of all tiles.
 
         Parameters
         ----------
-        places: address of each storage.
+        places: address of each storage, by name.
 
         Raises
         ------
-        MappingError: the array has no shift for the line.
+        MappingError: the array's requantizers cannot compute the line.
         """
         shift, line = (0, None) if self.target is None else self._line()
         raw = 0 if line is not None else -(-self.sum_bits // 8)
@@ -154,6 +157,7 @@ class Tiler:
             layer=task.name,
             node=task.node,
             channels=(tile.first, tile.channels * tile.granules),
+            # The address of the first tap, which may lie in the border, in front of the value: row and column tell.
             start=places[source.storage] + tile.word * source.chunk - before * source.step,
             row=-window.before[0] if outside else 0,
             column=-window.before[1] if outside else 0,
@@ -188,7 +192,7 @@ class Tiler:
         )
 
     def _loops(self, tile: Tile, places: Mapping[str, int]) -> tuple[list[Stride], list[int]]:
-        """Return strides and counts of the loops, innermost first."""
+        """Return strides (words, rows, columns) and counts of the loops, innermost first."""
         window, source = self.task.window, self.sources[0]
         rows = window.source[2] * source.step
         taps: list[tuple[int, Stride]]
@@ -211,7 +215,7 @@ class Tiler:
         return [stride for _, stride in loops], [count for count, _ in loops]
 
     def _is_alike(self) -> bool:
-        """Return whether one record may do all granules of each pixel: with one weight a tap and the same line."""
+        """Return whether one record can compute all granules: all channels have the same weights and the same line."""
         task, window, target = self.task, self.task.window, self.target
         parts, several = self.array.parts, task.channels > self.array.lanes
         if target is None or not several or self.array.slices > 1 or task.channels % self.array.lanes:
@@ -234,14 +238,14 @@ class Tiler:
         return Tile(number, first, channels, word, -(-high // array.codes_per_word) - word, 0, *target)
 
     def _inputs(self, first: int, channels: int) -> tuple[int, int]:
-        """Return the range of channels in a pixel of the source that some outputs of a dense task read."""
+        """Return the channels (first, end) of a source's pixel that outputs first..first + channels - 1 read."""
         groups, inside = self.task.groups, self.weights.shape[1]
         outputs = self.task.channels // groups
         start = self.sources[0].first
         return start + first // outputs * inside, start + ((first + channels - 1) // outputs + 1) * inside
 
     def _steps(self, tile: Tile) -> int:
-        """Return the cycles that are spent on a word."""
+        """Return the cycles that the array spends on a word of the source."""
         if self.task.channelwise:
             return 1
         _, high = self._inputs(tile.first, tile.channels)
@@ -265,11 +269,11 @@ class Tiler:
         return descriptor_words(array) + constants
 
     def cycles(self, tile: Tile, rows: int | None = None) -> int:
-        """Return the cycles of a tile's positions, and of the words that come before.
+        """Return the cycles of a tile: those of its positions, and those in which its record is read.
 
         Parameters
         ----------
-        rows: that are stored; None: all.
+        rows: number of rows that it stores; None: all.
         """
         kernel = self.weights.shape[1:] if self.task.is_sum else self.task.window.kernel
         pool = self.task.window.pool
@@ -298,7 +302,7 @@ class Tiler:
         return [self.weights.reshape(len(self.weights), -1)]
 
     def _line(self) -> tuple[int, Line]:
-        """Return the index of the smallest of the array's shifts that serves, and the line with that shift."""
+        """Return the index of the smallest sufficient shift of the array, and the line with that shift."""
         array, where, lines = self.array, self.task.where, self.lines
         index = next((index for index, shift in enumerate(array.shifts) if shift >= lines[0].shift), None)
         if index is None:
@@ -348,7 +352,7 @@ class Tiler:
         )
 
     def _check(self) -> None:
-        """Raise MappingError for what the array has too little of."""
+        """Raise MappingError if the task exceeds a limit of the array."""
         task, array = self.task, self.array
         if not array.weight.holds(self.weights):
             raise MappingError(
@@ -378,8 +382,24 @@ class Tiler:
             )
 
 
+@lru_cache(maxsize=1 << 10)
+def _sum_range(task: Task, low: int, high: int) -> tuple[int, int]:
+    """Return the lowest and the highest sum of a layer with weights, of codes between low and high."""
+    return weighted_range(task.weights.reshape(len(task.weights), -1), np.array(low), np.array(high))
+
+
+@lru_cache(maxsize=1 << 10)
+def _stored_lines(task: Task, offset: bytes, zero: int, sign: int) -> tuple[Line, ...]:
+    """Return a task's lines of what the array adds to what it stores; see `Line.stored`.
+
+    The search lays out the same tasks for hundreds of arrays, and few of them differ in offset and zero.
+    """
+    offsets = np.frombuffer(offset, np.int64)
+    return tuple(line.stored(offsets, zero, sign) for line in task.lines)
+
+
 def _constants(line: Line, lanes: slice, count: int) -> dict[str, np.ndarray]:
-    """Return factors and addends of a tile's lanes; those of lanes that are not there are 0."""
+    """Return the constants of a tile's lanes, each int64 [count]; unused lanes get 0."""
     found = {}
     ties = {} if line.tie_bits is None else {"tie_bits": line.tie_bits}
     for name, values in {"factor": line.factor, "addend": line.addend, **ties}.items():

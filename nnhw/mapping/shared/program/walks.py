@@ -1,4 +1,8 @@
-"""When a task is done with each word of its source, and when it writes each word of its result."""
+"""The times at which a task reads each word of its source for the last time, and writes each word of its result.
+
+With them a result may lie over its source: no word is overwritten before its last read. A time is a number of stored
+pixels, counted over all tiles.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +18,9 @@ from nnhw.mapping.shared.program.tiles import Tile, Tiler
 
 
 def last_reads(tiler: Tiler, source: Tensor, size: int) -> np.ndarray:
-    """Return the time of the last read of each word of a storage, int64 [size], -1 for words that are not read.
+    """Return the time of the last read of each word of a storage, int64 [size]; -1 for words that are not read.
 
-    Times count the stored pixels of all tiles. A granule may reach beyond the storage: no lane there has a channel.
+    A granule may reach beyond the storage, where no lane has a channel: such reads do not count.
     """
     pixels = _last_pixels(tiler.task.window) if not tiler.task.is_sum else np.arange(source.pixels)
     times = np.full(size, -1, dtype=np.int64)
@@ -34,7 +38,10 @@ def last_reads(tiler: Tiler, source: Tensor, size: int) -> np.ndarray:
 
 
 def first_writes(tiler: Tiler, size: int) -> np.ndarray:
-    """Return the time of the first write of each word of the target's storage, those that spill over included."""
+    """Return the time of the first write of each word of the target's storage, int64 [size].
+
+    Words behind its last pixel that are overwritten are included.
+    """
     target, pixels = tiler.target, tiler.task.window.pixels
     assert target is not None
     times = np.full(size, np.iinfo(np.int64).max)
@@ -48,12 +55,12 @@ def first_writes(tiler: Tiler, size: int) -> np.ndarray:
 
 
 def _plane(tensor: Tensor, tiler: Tiler) -> int:
-    """Return the words from one granule of a pixel to the next."""
+    """Return the distance in words from one granule of a pixel to the next."""
     return tensor.chunk if tensor.is_planar else tiler.array.parts
 
 
 def _turn(tiler: Tiler, tile: Tile, pixels: np.ndarray, granule: int) -> np.ndarray:
-    """Return when the granule of some pixels has its turn within a tile."""
+    """Return the time within a tile at which a granule of each of some pixels is computed."""
     if tiler.sources[0].is_planar:
         return granule * tiler.task.window.pixels + pixels
     return pixels * tile.granules + granule
@@ -65,9 +72,11 @@ def allows(reads: np.ndarray, writes: np.ndarray, distance: int) -> bool:
 
 
 def distances(reads: np.ndarray, writes: np.ndarray) -> list[int]:
-    """Return the distances nearest to zero, down and up, at which a result may overlap its source.
+    """Return the distances nearest to zero, one on each side, at which a result may overlap its source.
 
-    A word that is written too early at one distance is so at many others: it rules all of these out at once.
+    Parameters
+    ----------
+    reads, writes: from `last_reads` and `first_writes`.
     """
     last = len(writes) - 1
     every = np.arange(-last, len(reads))
@@ -81,16 +90,18 @@ def distances(reads: np.ndarray, writes: np.ndarray) -> list[int]:
             if word is None:
                 found.append(distance)
                 break
+            # This word of the result is written too early over many words of the source: rule out all those distances
+            # at once.
             free[last - word :][: len(reads)] &= reads <= writes[word]
     return found
 
 
 def _too_early(reads: np.ndarray, writes: np.ndarray, distance: int) -> int | None:
-    """Return the word of a result that is written earliest before the last read of what lies there, or None.
+    """Return the word of a result that is written furthest ahead of the last read at its place; None if none is.
 
     Parameters
     ----------
-    distance: words from the source to the result.
+    distance: place of the result minus that of the source, in words.
     """
     low, high = max(0, -distance), min(len(writes), len(reads) - distance)
     if low >= high:
@@ -100,9 +111,10 @@ def _too_early(reads: np.ndarray, writes: np.ndarray, distance: int) -> int | No
     return low + word if early[word] > 0 else None
 
 
-@lru_cache(maxsize=256)  # arrays by the hundred are tried with the same windows
+# The same windows are asked for again with each of the hundreds of arrays that are tried.
+@lru_cache(maxsize=256)
 def _last_pixels(window: Window) -> np.ndarray:
-    """Return the number of the last stored pixel that reads each pixel of the source, -1 where none does."""
+    """Return, for each pixel of the source, the number of the last stored pixel that reads it; -1 if none does."""
     _, height, width = window.source
     last = np.full((height, width), -1, dtype=np.int64)
     numbers = np.arange(window.pixels).reshape(window.blocks)
@@ -117,7 +129,7 @@ def _last_pixels(window: Window) -> np.ndarray:
 
 
 def _offsets(window: Window, axis: int) -> Iterator[int]:
-    """Yield how far the taps of the first stored pixel are from the source's first row or column."""
+    """Yield the distances of the first stored pixel's taps from the source's first row (axis 0) or column (axis 1)."""
     found = {
         tap * window.dilation[axis] + position * window.stride[axis] - window.before[axis]
         for tap in range(window.kernel[axis])

@@ -1,1 +1,1 @@
-"""Which arrays, and which engines beside them, run a network in the fewest cycles that fit a board."""
+"""The search for the array, and the engines beside it, that run a network in the fewest cycles and fit a board."""

@@ -1,4 +1,4 @@
-"""Choosing the array for a network: a small one whose program takes about the fewest cycles that fit a board."""
+"""The choice of the array for a network: the smallest of those that are about as fast as the fastest one that fits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from nnhw.mapping.shared.search.fitting import compile_fitting
 from nnhw.mapping.shared.settings import ARRAYS, LINES
 
 ROOMY = {"rows": ARRAYS.most_rows, "sum_bits": 28, "factor_bits": 36, "addend_bits": 60, "shifts": (60,)}
-"""Limits that do not bind."""
+"""Limits of an array that are wide enough for any network."""
 SPARE_BITS, SPARE_SHIFT, SPARE_TIE_BITS = {"sum_bits": 2, "factor_bits": 4, "addend_bits": 4}, 2, 2
 SPARE_PLACE_BITS = 1
 """What arrays that are made for other networks, too, have beyond what the first one needs."""
@@ -59,16 +59,16 @@ class Choice:
 def choose_array(
     network: TaskNetwork, budget: Budget, family: Family, i_lanes: int = 1, reusable: bool = False
 ) -> Choice:
-    """Return the smallest array of a board on which a network takes few more cycles than on any other.
+    """Return the smallest array that fits a budget and on which a network takes few more cycles than on any other.
 
     Parameters
     ----------
-    i_lanes: elements of a beat of input.
-    reusable: its requantizers take more than this network needs, for others.
+    i_lanes: elements of a beat of the input.
+    reusable: whether its requantizers get wider limits than this network needs, so that others run on it, too.
 
     Raises
     ------
-    MappingError: none fits: what the smallest one needs.
+    MappingError: none fits; the message says what the smallest one needs.
     """
     reasons: list[tuple[Cost, ArrayConfig]] = []
     refused: list[ProgramTooLarge] = []
@@ -83,9 +83,12 @@ def choose_array(
             choice = compiled_choice(network, array, budget, family)
         except ProgramTooLarge as error:
             refused.append(error)
+            if weights_exceed(network, budget, family):
+                break
             continue
         if choice is not None:
             found.append(choice)
+        # Arrays come by their estimates, so that later ones are hardly faster: a few exact programs are enough.
         if len(found) == ARRAYS.exact:
             break
     if found:
@@ -98,7 +101,7 @@ def choose_array(
 
 
 def with_blocks(array: ArrayConfig, blocks: int, family: Family) -> ArrayConfig:
-    """Return an array with as many lanes in DSP blocks as there are blocks beside those of its requantizers."""
+    """Return an array with as many lanes in DSP blocks as `blocks` allows, in addition to its requantizers."""
     each = dsp_blocks(LaneArithmetic(array.activation, array.weight), array.simd, family)
     if array.dsp or not each or not array.can_mix:
         return array
@@ -107,13 +110,13 @@ def with_blocks(array: ArrayConfig, blocks: int, family: Family) -> ArrayConfig:
 
 
 def least_cost(array: ArrayConfig, budget: Budget, family: Family) -> Cost:
-    """Return what an array takes at least: without large RAM the words of the memory follow from the program."""
+    """Return the least cost of an array; in block RAM that of the smallest memory, as its program is not known yet."""
     least = array if budget.spram else replace(array, words=family.block_ram.modes[0][0])
     return array_cost(least, family, budget.spram > 0)
 
 
 def compiled_choice(network: TaskNetwork, array: ArrayConfig, budget: Budget, family: Family) -> Choice | None:
-    """Return an array with its program, and a memory in block RAM as small as may be; None without room for any.
+    """Return an array with its program, and a memory in block RAM as small as possible; None if no memory fits.
 
     Raises
     ------
@@ -131,7 +134,7 @@ def compiled_choice(network: TaskNetwork, array: ArrayConfig, budget: Budget, fa
 
 
 def _most_words(array: ArrayConfig, unit: int, budget: Budget, family: Family) -> int:
-    """Return the words of the largest memory in block RAM, a multiple of a unit, with which an array fits; or 0."""
+    """Return the words of the largest memory in block RAM, a multiple of `unit`, with which an array fits, or 0."""
 
     def is_too_large(count: int) -> bool:
         return not cost_fits(array_cost(replace(array, words=count * unit), family, False), budget)
@@ -140,7 +143,7 @@ def _most_words(array: ArrayConfig, unit: int, budget: Budget, family: Family) -
 
 
 def _in_block_ram(compiled: Compiled, unit: int, family: Family) -> Choice:
-    """Return a program with a memory in block RAM of no more words than it needs."""
+    """Return a program for the same array with a memory in block RAM of only as many words as it needs."""
     need = compiled.program_words + compiled.plan.words
     small = replace(compiled.config.array, words=-(-need // unit) * unit)
     return Choice(compile_network(compiled.network, small, fusions=compiled.fusions), array_cost(small, family, False))
@@ -149,9 +152,9 @@ def _in_block_ram(compiled: Compiled, unit: int, family: Family) -> Choice:
 def by_speed(
     network: TaskNetwork, budget: Budget, family: Family, i_lanes: int = 1, reusable: bool = False
 ) -> Iterator[tuple[int, ArrayConfig]]:
-    """Yield about the cycles of arrays with just what a network needs, and the arrays, those with the fewest first.
+    """Yield (estimated cycles, array) for all arrays with just the widths that a network needs, the fastest first.
 
-    Those that stream weights are among them where that makes a difference.
+    Arrays that stream weights are included if that makes them faster.
 
     Raises
     ------
@@ -176,6 +179,7 @@ def by_speed(
             except MappingError as error:
                 refusal = error
                 continue
+            # Streamed weights are worth their hardware only if that is clearly faster.
             if most is None or cycles * ARRAYS.slower < most:
                 most = cycles
                 chosen = [replace(array, weight_stream=weight_stream) for array in arrays]
@@ -186,11 +190,11 @@ def by_speed(
 
 
 def least_estimate(network: TaskNetwork, budget: Budget, family: Family, i_lanes: int, fitting: bool = False) -> int:
-    """Return about the cycles of the largest and widest arrays; quick. Raises: MappingError.
+    """Return an estimate of the fewest cycles on the largest arrays; it is quick. Raises: MappingError if none runs it.
 
     Parameters
     ----------
-    fitting: of those that may fit the board; else whatever they take.
+    fitting: whether only arrays count that may fit the budget.
     """
     shapes, found, widths = list(arrays_of(network, budget, family)), list[int](), None
     for most in sorted({(shape.products, shape.drains) for shape in shapes}, reverse=True):
@@ -209,7 +213,7 @@ def least_estimate(network: TaskNetwork, budget: Budget, family: Family, i_lanes
 
 
 def with_own(shape: ArrayConfig, widths: ArrayConfig, i_lanes: int = 1) -> ArrayConfig:
-    """Return an array of one's shape and another's widths."""
+    """Return an array with the shape of one and the widths of another."""
     return replace(shape, i_lanes=i_lanes, **{name: getattr(widths, name) for name in WIDTHS})
 
 
@@ -223,12 +227,13 @@ def all_widths(network: TaskNetwork, array: ArrayConfig, budget: Budget, family:
         try:
             return [with_widths(network, array, Requantizing.DSP), logic]
         except MappingError:
-            pass  # an addend is too wide with a part of its factor
+            # An addend is too wide together with the part that makes up for its negative factor.
+            pass
     return [logic]
 
 
 def with_spare(arrays: Iterable[ArrayConfig]) -> list[ArrayConfig]:
-    """Return arrays with wider limits, those that there are: DSP blocks set some."""
+    """Return arrays with wider limits; those that cannot have them, because of DSP blocks, are left out."""
     found = []
     for array in arrays:
         shifts = (*array.shifts[: MOST_SHIFTS - 1], array.shifts[-1] + SPARE_SHIFT)
@@ -247,7 +252,7 @@ def with_spare(arrays: Iterable[ArrayConfig]) -> list[ArrayConfig]:
 
 
 def arrays_of(network: TaskNetwork, budget: Budget, family: Family) -> Iterator[ArrayConfig]:
-    """Yield arrays of all sizes that a board's logic or DSP blocks may hold, with room in all other limits."""
+    """Yield arrays of all sizes that the budget's logic or DSP blocks may hold, with all other limits wide enough."""
     activations, weights = activation_bits(network), weight_bits(network)
     bits = {"activation_bits": activations, "weight_bits": weights}
     blocks = budget.dsp * family.dsp.products if min(activations, weights) > ARRAYS.most_logic_bits else 0
@@ -259,6 +264,8 @@ def arrays_of(network: TaskNetwork, budget: Budget, family: Family) -> Iterator[
             for word in words:
                 for drains in ARRAYS.drains:
                     dsp = lanes * simd <= blocks
+                    # Too small for the DSP blocks that there are, or too large for the logic, at a coarse price of a
+                    # product in logic.
                     if ARRAYS.least_share * lanes * simd < blocks or (lanes * simd - blocks) * least > budget.lc:
                         continue
                     own = {"lanes": lanes, "simd": simd, "word_bits": word, "drains": drains, "dsp": dsp}
@@ -269,9 +276,9 @@ def arrays_of(network: TaskNetwork, budget: Budget, family: Family) -> Iterator[
 
 
 def _estimate(network: TaskNetwork, array: ArrayConfig) -> tuple[int, int]:
-    """Return about the cycles of a frame, without output, and the rows of weights that are cached.
+    """Return an estimate of the cycles of a frame, without its output, and the rows of weights in the cache.
 
-    Raises: MappingError for what does not fit.
+    Raises: MappingError if the network exceeds a limit of the array.
     """
     source = network.values[network.source].shape
     tensors, cycles, rows = lay_out(network, array), prod(source) // array.i_lanes, 0
@@ -280,6 +287,16 @@ def _estimate(network: TaskNetwork, array: ArrayConfig) -> tuple[int, int]:
         cycles += sum(fixed_cycles(array) + tiler.cycles(tile) for tile in tiler.tiles)
         rows = max(rows, tiler.rows)
     return cycles, rows
+
+
+def weights_exceed(network: TaskNetwork, budget: Budget, family: Family) -> bool:
+    """Return whether the weights of dense layers alone need more bits than the memories of all arrays have."""
+    weights = sum(task.weights.size for task in network.tasks if not task.channelwise)
+    if budget.spram and family.large_ram:
+        bits = budget.spram * family.large_ram.words * family.large_ram.bits
+    else:
+        bits = budget.ebr * family.block_ram.bits
+    return weights * weight_bits(network) > bits
 
 
 def cost_fits(cost: Cost, budget: Budget) -> bool:
@@ -298,5 +315,5 @@ def _too_small(reasons: list[tuple[Cost, ArrayConfig]], budget: Budget) -> str:
 
 
 def least_cycles(products: int, budget: Budget, family: Family) -> int:
-    """Return the cycles that so many products take on any array, however narrow its numbers."""
+    """Return a lower bound of the cycles for a number of products on any array, even with the narrowest numbers."""
     return -(-products // max(ARRAYS.most_narrow_products, budget.dsp * family.dsp.products))

@@ -1,4 +1,4 @@
-"""Engines of their own for the layers behind a shared engine, no slower than that one."""
+"""Streaming engines for the layers behind a shared engine, about as fast as that one."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from nnhw.mapping.shared.settings import NEIGHBOURS
 
 @dataclass(frozen=True)
 class Behind:
-    """Layers behind a shared engine.
+    """The engines behind a shared engine.
 
     Parameters
     ----------
-    accelerator: their engines.
-    depth: codes in the queue between the shared engine and them: it sends its result at once, they take it slowly.
+    accelerator: the engines.
+    depth: codes that the queue in front of them holds: the shared engine sends its result at once, they take it slowly.
     """
 
     accelerator: Accelerator
@@ -32,7 +32,7 @@ class Behind:
 
     @property
     def source(self) -> Stream:
-        """What comes from the shared engine: a code a beat."""
+        """The stream from the shared engine, with one code in a beat."""
         form = self.accelerator.input_format
         return Stream(1, form.elements, form.element)
 
@@ -47,12 +47,13 @@ class Behind:
             found.append(Stage("behind.convert", "program", "", convert, ((first + 1, 0),), output))
         last = first + len(found)
         for stage in self.accelerator.stages:
+            # Their input is now the queue, or the converter behind it; all other stages move up by the stages in front.
             sources = tuple((last, 0) if index < 0 else (last + 1 + index, port) for index, port in stage.sources)
             found.append(replace(stage, sources=sources))
         return tuple(found)
 
     def cost(self, family: Family) -> Cost:
-        """Return what they take, with what packs their results into the bytes of the link."""
+        """Return the cost of these stages, and of packing their results into the bytes of the link."""
         packing = self.accelerator.output_format.packing
         packed = Cost() if packing is None else cost(packing, family)
         return sum((cost(stage.config, family) for stage in self.stages(0)), packed)
@@ -63,8 +64,8 @@ def map_behind(body: Graph, board: str, budget: Budget, family: Family, interval
 
     Parameters
     ----------
-    budget: of the device, as it is before anything is in it; the large RAMs stay with the shared engine.
-    interval: cycles that the shared engine takes at least.
+    budget: resources of the whole device; its large RAMs are left to the shared engine.
+    interval: least cycles per frame of the shared engine.
 
     Raises
     ------
@@ -83,6 +84,6 @@ def _at(body: Graph, board: str, budget: Budget, family: Family, interval: int) 
     """Map the layers behind on the smallest engines that take no more than an interval. Raises: MappingError."""
     accelerator = map_body(body, board, budget, family=family, target_interval=interval)
     form = accelerator.input_format
-    # What one block RAM holds: it may be more than a result.
+    # A queue need not hold more than a result, nor take more than one block RAM.
     most = max(depth for depth, bits in family.block_ram.modes if bits >= form.element.bits)
     return Behind(accelerator, max(FIFO_MIN_DEPTH, min(form.elements, most)))

@@ -1,4 +1,4 @@
-"""Several shared engines in a row, each with a part of the layers: as fast as the slowest of them."""
+"""Chains: several shared engines in a row, each with a part of the layers; the slowest one sets the interval."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nnhw.ir import Graph, extract
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.shared.compile import compile_network, network_of
-from nnhw.mapping.shared.search.arrays import Choice, cost_fits, with_blocks
+from nnhw.mapping.shared.search.arrays import Choice, cost_fits, weights_exceed, with_blocks
 from nnhw.mapping.shared.search.partition import is_cut
 from nnhw.mapping.shared.search.segments import Arrays, Option, Segment, frontier, segment_of
 from nnhw.mapping.shared.settings import CHAINS
@@ -21,12 +21,12 @@ from nnhw.mapping.shared.settings import CHAINS
 
 @dataclass(frozen=True)
 class ChainPart:
-    """Layers with the shared engine that runs them.
+    """A part of the layers, and the shared engine that runs them.
 
     Parameters
     ----------
-    graph: of the layers.
-    choice: array, program and cost.
+    graph: graph of these layers.
+    choice: the engine's array, program and cost.
     """
 
     graph: Graph
@@ -41,29 +41,29 @@ class EngineChain:
 
     @property
     def cycles(self) -> int:
-        """From frame to frame: those of the slowest engine."""
+        """Cycles from frame to frame: those of the slowest engine."""
         return max(part.choice.compiled.cycles for part in self.parts)
 
     @property
     def title(self) -> str:
-        """For people."""
+        """A description for the report."""
         counts = [len(read_layers(part.graph)) for part in self.parts]
         return f"{len(counts)} shared engines in a row, with {', '.join(map(str, counts[:-1]))} and {counts[-1]} layers"
 
     @property
     def cost(self) -> Cost:
-        """Of all engines."""
+        """The cost of all engines."""
         return sum((part.choice.cost for part in self.parts), Cost())
 
 
 @dataclass(frozen=True)
 class _Way:
-    """Engines for the first layers.
+    """Engines for the first layers of a network, a partial chain.
 
     Parameters
     ----------
-    picks: which layers each runs, on which array.
-    cost: of these, without lanes in DSP blocks.
+    picks: for each engine, its layers and its array.
+    cost: of these engines, without lanes in DSP blocks.
     """
 
     picks: tuple[tuple[Segment, Option], ...]
@@ -78,11 +78,11 @@ def choose_chain(
     Parameters
     ----------
     most: intervals at or above this are not worth keeping, in cycles per frame; None: there is no such limit.
-    engines: how many there are at most.
+    engines: most engines of a chain.
 
     Raises
     ------
-    MappingError: there are layers that no shared engine runs.
+    MappingError: no shared engine runs some layer.
     """
     return _Search(body, budget, family, engines).best(most)
 
@@ -102,7 +102,11 @@ class _Search:
         self._shapes = self.arrays.shapes(self.network)
 
     def best(self, most: int | None) -> EngineChain | None:
-        """Return the chain with the shortest interval, or None."""
+        """Return the chain with the shortest interval; None if none was found."""
+        if weights_exceed(self.network, self.budget, self.family):
+            return None
+        # Up from below, first by large steps, then by small ones between the last interval without a chain and the
+        # first with one.
         low, limit = self._least(), most - 1 if most is not None else CHAINS.most_cycles * self.network.products
         best: EngineChain | None = None
         for growth in CHAINS.growths:
@@ -118,12 +122,16 @@ class _Search:
         return best
 
     def _least(self) -> int:
-        """Return cycles that no chain takes: those of arrays with the most products for their logic."""
+        """Return a lower bound of the interval: all logic in arrays with the most products per logic cell."""
         rates = [shape.products / self.arrays.least_cost(shape).lc for shape in self._shapes]
         return int(self.network.products / (max(rates, default=1) * self.budget.lc))
 
     def _at(self, interval: int) -> EngineChain | None:
-        """Return a chain that takes no more than so many cycles, or None."""
+        """Return a chain with at most this interval; None if none was found.
+
+        The search uses estimates. Those of a chain that it finds are replaced by exact numbers, and it searches again,
+        until a chain has exact numbers only.
+        """
         for _ in range(CHAINS.rounds):
             found = next(self._fitting(interval), None)
             if found is None:
@@ -138,20 +146,21 @@ class _Search:
         return None
 
     def _fitting(self, interval: int) -> Iterator[tuple[_Way, list[ArrayConfig]]]:
-        """Yield ways that fit, the smallest first, with their arrays: all DSP blocks that are left have lanes."""
+        """Yield ways that fit, the smallest first, with their arrays, whose lanes use the DSP blocks that are left."""
         for way in sorted(self._ways(interval), key=self._part_taken):
             arrays = self._with_blocks([option.array for _, option in way.picks], way.cost.dsp)
             if cost_fits(sum(map(self.arrays.cost, arrays), Cost()), self.budget):
                 yield way, arrays
 
     def _ways(self, interval: int) -> list[_Way]:
-        """Return ways to run all layers that may fit."""
+        """Return ways to run all layers within an interval that may fit; a beam of partial ways is extended."""
         begun: dict[int, list[_Way]] = {0: [_Way((), Cost())]}
         done: list[_Way] = []
         for left in reversed(range(self.engines)):
             longer: defaultdict[int, list[_Way]] = defaultdict(list)
             for first, ways in begun.items():
                 for end in self.ends if left else self.ends[-1:]:
+                    # All layers on one engine are no chain.
                     if first < end and (first, end) != (0, self.ends[-1]):
                         longer[end] += self._extended(ways, self._segment(first, end), interval)
             begun = {end: self._kept(ways) for end, ways in longer.items()}
@@ -159,7 +168,7 @@ class _Search:
         return done
 
     def _extended(self, ways: list[_Way], segment: Segment, interval: int) -> Iterator[_Way]:
-        """Yield ways with one more engine, which has products to make."""
+        """Yield the ways with one more engine for a segment, if that has products and may be fast enough."""
         if not 0 < segment.network.products <= interval * self._most_products or segment.transfers > interval:
             return
         for option in segment.within(interval):
@@ -169,18 +178,19 @@ class _Search:
                     yield longer
 
     def _kept(self, ways: list[_Way]) -> list[_Way]:
+        """Return the beam: ways that no other one beats in all resources, those that take least of the device."""
         least = [ways[index] for index in frontier([way.cost for way in ways])]
         return sorted(least, key=self._part_taken)[: CHAINS.beam]
 
     def _part_taken(self, way: _Way) -> float:
-        """Return the part of the scarcest resource that is taken where DSP blocks that are left have lanes."""
+        """Return the share of the scarcest resource that a way takes, if the DSP blocks that are left save logic."""
         cost, budget = way.cost, self.budget
         lc = cost.lc - self._saved_lc * max(0, budget.dsp - cost.dsp)
         pairs = (lc, budget.lc), (cost.ebr, budget.ebr), (cost.dsp, budget.dsp), (cost.spram, budget.spram)
         return max(taken / given if given else 2.0 * (taken > 0) for taken, given in pairs)
 
     def _with_blocks(self, arrays: list[ArrayConfig], taken: int) -> list[ArrayConfig]:
-        """Return arrays with lanes in the DSP blocks that are left: those whose lanes take most come first."""
+        """Return arrays with lanes in the DSP blocks that are left; arrays whose lanes take most blocks come first."""
         found, left = list(arrays), self.budget.dsp - taken
         for index in sorted(range(len(arrays)), key=lambda index: -arrays[index].simd):
             own = self.arrays.cost(arrays[index]).dsp
@@ -190,12 +200,12 @@ class _Search:
 
     @cached_property
     def _most_products(self) -> int:
-        """Of a cycle, on the largest array."""
+        """Products per cycle of the largest array."""
         return max((shape.products for shape in self._shapes), default=1)
 
     @cached_property
     def _saved_lc(self) -> float:
-        """Logic cells that lanes in a DSP block save, at most."""
+        """Most logic cells that a DSP block saves when it makes the products of lanes."""
         saved = [0.0]
         for shape in self._shapes:
             logic, mixed = (self.arrays.cost(one) for one in (shape, with_blocks(shape, self.budget.dsp, self.family)))
@@ -204,14 +214,14 @@ class _Search:
         return max(saved)
 
     def _segment(self, first: int, end: int) -> Segment:
-        """Return the layers between two places."""
+        """Return the segment of layers first..end - 1; each is made once."""
         if (first, end) not in self._segments:
             network = segment_of(self.network, self.layers, first, end)
             self._segments[first, end] = Segment(first, end, network, self.arrays)
         return self._segments[first, end]
 
     def _part(self, segment: Segment, array: ArrayConfig) -> ChainPart:
-        """Return an engine with its program."""
+        """Return a segment's engine with its program."""
         before = (self.layers[segment.first - 1].node,) if segment.first else (self.body.inputs[0].name,)
         last = segment.end == len(self.layers)
         outputs = self.body.outputs if last else (self.layers[segment.end - 1].node,)

@@ -1,4 +1,4 @@
-"""What a shared engine costs: block RAM exactly, logic by a coarse count of its registers and adders."""
+"""The cost of a shared engine: block RAM exactly, logic by a coarse count of its registers and adders."""
 
 from __future__ import annotations
 
@@ -12,43 +12,45 @@ from nnhw.families import Cost, Family
 from nnhw.mapping.cost.arithmetic import dsp_blocks, dsp_sums, lane_products
 
 STEP_ENTRIES, STEP_BITS = 11, 22
-"""Entries of the table of what is added to addresses, and bits of an entry beside the address."""
+"""Entries of the table of address increments, and bits of an entry in addition to those of an address."""
 SEQUENCER_LC = 1110
-"""Descriptor, counters, addresses, loading; fitted to four arrays of 2 to 8 bits, 2,600 to 4,000 logic cells."""
+"""Logic cells of descriptor, counters, addresses and loading; fitted to four arrays of 2 to 8 bits with 2,600 to 4,000
+logic cells."""
 DIGIT_LC = 2.2
-"""Logic cells of the requantizer for each digit of a factor and bit of a sum: the product and its share of the tree."""
+"""Logic cells of a requantizer per digit of a factor and bit of a sum: the product and its share of the tree."""
 FINISH_LC = 145
-"""Rounding, clamping and shifting of one requantizer."""
+"""Logic cells of rounding, clamping and shifting in one requantizer."""
 BLOCK_FINISH_LC, CODE_BIT_LC = 15, 12
-"""The same behind a DSP block: in all, and for each bit of a code; 54 with 4 bits and three shifts, 72 with four."""
+"""The same behind a DSP block: a constant, and logic cells per bit of a code. Measured with 4 bits: 54 with three
+shifts, 72 with four."""
 FLIP_FLOPS = 1.0
-"""Flip-flops for each logic cell, where they are counted apart."""
+"""Flip-flops per logic cell, for families that count them apart."""
 TIE_LC, TIE_BIT_LC, TIE_SHIFT_LC = 4, 1, 4
-"""What tells ties away from zero: in all, for each bit that not all lanes count, for each shift."""
+"""Logic cells that tell ties which round away from zero: a constant, per bit that not all lanes count, per shift."""
 STEP_CONTROL_LC = 25
 """Logic cells of descriptor and sequencer for a step memory."""
 RANK_LC = 50
 """Logic cells that count the steps of a word below a cell, and say whether the cell has one."""
 STEPS_LC = 5
-"""What counts the steps that a sum has reached."""
+"""Logic cells that count the steps which a sum has reached."""
 
 
 def array_cost(array: ArrayConfig, family: Family, spram: bool) -> Cost:
-    """Return what the hardware of an array takes.
+    """Return the cost of an array's hardware.
 
     Parameters
     ----------
-    spram: the memory is in large RAM.
+    spram: whether its memory is in large RAM; else it is in block RAM.
     """
     total = _lanes(array, family) + _block_rams(array, family, spram) + _sequencing(array, family)
     if family.logic.flip_flop_packs:
-        return total
+        return replace(total, ff=0.0)
     waiting = 0 if array.step_memory is None else array.drains * _lookup_registers(array, array.step_memory)
     return replace(total, ff=FLIP_FLOPS * total.lc + waiting)
 
 
 def _lanes(array: ArrayConfig, family: Family) -> Cost:
-    """Return the products, accumulators, and the registers of what is multiplied and of what is drained."""
+    """Return the cost of products and accumulators, and of the registers of operands and drained sums."""
     arithmetic = LaneArithmetic(array.activation, array.weight)
     lanes, raw = array.lanes, array.sum_bits
     sums = 2 * lanes * raw
@@ -56,6 +58,7 @@ def _lanes(array: ArrayConfig, family: Family) -> Cost:
         chosen = lanes * array.activation_bits
         blocks = dsp_blocks(arithmetic, array.products, family)
         return Cost(lanes * dsp_sums(arithmetic, array.simd, raw, family).lc + sums + chosen, dsp=blocks)
+    # A tree adds the products of one cycle, which are narrower than an accumulated sum.
     narrow = min(raw, array.activation_bits + array.weight_bits + array.simd.bit_length())
     chosen = array.activation_bits * (lanes + array.simd)
     mixed = array.dsp_lanes
@@ -69,13 +72,13 @@ def _lanes(array: ArrayConfig, family: Family) -> Cost:
 
 
 def _waits_lc(arithmetic: LaneArithmetic, array: ArrayConfig, bits: int, family: Family) -> float:
-    """Return the registers in which a sum from DSP blocks waits for those from logic."""
+    """Return the logic cells of the registers in which a sum from DSP blocks waits for those from logic."""
     waits = arithmetic.tree_levels(array.simd) - arithmetic.dsp_levels(array.simd)
     return family.logic.through(bits * waits).lc
 
 
 def _sequencing(array: ArrayConfig, family: Family) -> Cost:
-    """Return the sequencer, the requantizers and the way of words from and to memory."""
+    """Return the cost of the sequencer, the requantizers and the registers of words from and to memory."""
     words = array.word_bits + family.logic.through(array.granule_bits + array.word_bits).lc
     blocks = array.drains * (array.requantizing == Requantizing.DSP)
     steps = 0.0 if array.step_memory is None else _steps_lc(array, array.step_memory, family)
@@ -93,7 +96,7 @@ def requantizer_lc(array: ArrayConfig) -> float:
 
 
 def _ties_lc(array: ArrayConfig) -> float:
-    """Return the logic cells of one requantizer that tell ties which round away from zero."""
+    """Return the logic cells with which one requantizer tells ties that round away from zero."""
     if array.tie_bits is None:
         return 0
     least, most = array.tie_bits
@@ -133,7 +136,7 @@ def _step_memories(array: ArrayConfig, family: Family) -> int:
 
 
 def _block_rams(array: ArrayConfig, family: Family, spram: bool) -> Cost:
-    """Return the memories."""
+    """Return the cost of all memories: constants, weight cache, address increments, and the main memory."""
     constants = sum((_piece(low, high, array, family) for low, high in itertools.pairwise(_constants(array))), Cost())
     cache = _wide(array.rows, 0, array.products * array.weight_bits, array, family)
     steps = _wide(STEP_ENTRIES, 0, array.address_bits + STEP_BITS, array, family)
@@ -145,7 +148,7 @@ def _block_rams(array: ArrayConfig, family: Family, spram: bool) -> Cost:
 
 
 def _constants(array: ArrayConfig) -> tuple[int, ...]:
-    """Return where the pieces of a lane's constants begin and end."""
+    """Return the bits of a lane's constants at which its pieces begin, and the end; each piece has its own memories."""
     addend = array.addend_bits
     if array.requantizing == Requantizing.STEPS:
         return 0, array.constant_bits
@@ -156,22 +159,22 @@ def _constants(array: ArrayConfig) -> tuple[int, ...]:
 
 
 def _piece(low: int, high: int, array: ArrayConfig, family: Family) -> Cost:
-    """Return the memories of bits low to high - 1 of all constants; few are in LUTs, where those are memories, too."""
+    """Return the cost of the memories of bits low..high - 1 of all constants; small ones are in LUTs if possible."""
     if array.drain_cycles == 1:
         return Cost(lc=array.drains * family.logic.through(high - low).lc)
     if array.drain_cycles <= family.lut_ram.words:
         return Cost(lc=array.drains * -(-(high - low) // 4) * family.lut_ram.lc)
-    # Where bits are written apart, the constants of all lanes that leave at once lie in one memory.
+    # If single bits can be written, the constants of all lanes that drain together share a memory.
     side, apart = (array.drains, 1) if family.block_ram.write_mask_bits == 1 else (1, array.drains)
     return Cost(ebr=apart * _wide(array.drain_cycles, low, high, array, family, side))
 
 
 def _wide(rows: int, low: int, high: int, array: ArrayConfig, family: Family, side: int = 1) -> int:
-    """Return the block RAMs of bits low to high - 1 of what is written a word at a time: one memory for each word.
+    """Return the block RAMs of bits low..high - 1 of rows that are written word by word, with one memory per word.
 
     Parameters
     ----------
-    side: so many of them side by side.
+    side: number of such rows side by side.
     """
     edges = sorted({low, high, *range(0, high, array.word_bits)} - set(range(low)))
     return sum(family.block_rams(rows, side * (end - start)) for start, end in itertools.pairwise(edges))

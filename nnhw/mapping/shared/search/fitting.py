@@ -1,4 +1,4 @@
-"""Which tasks take turns so that a network fits the memory of an array: those that take the fewest cycles."""
+"""The choice of the tasks that run band by band (see `Fusion`), so that a network fits the memory of an array."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def compile_body(body: Graph, array: ArrayConfig) -> Compiled:
 
 
 def compile_fitting(network: TaskNetwork, array: ArrayConfig) -> Compiled:
-    """Return a network as a program, with tasks that take turns where it does not fit the memory otherwise.
+    """Return a network as a program; if it does not fit the memory otherwise, some tasks run band by band.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def compile_fitting(network: TaskNetwork, array: ArrayConfig) -> Compiled:
 
 
 class _Search:
-    """Seeks tasks that take turns; see `compile_fitting`."""
+    """Searches for groups of tasks that run band by band; see `compile_fitting`."""
 
     def __init__(self, network: TaskNetwork, array: ArrayConfig) -> None:
         self.network, self.array = network, array
@@ -53,13 +53,14 @@ class _Search:
         self._planned: tuple[Fusions, MemoryPlan] | None = None
 
     def best(self) -> Fusions | None:
-        """Return groups of tasks with which the program fits, or None.
+        """Return groups of tasks with which the program fits; None if none were found.
 
-        With one group, that is the one with the fewest cycles. Where none fits, the next one joins the fastest with
-        which its own tasks have room.
+        A single group is the fastest one that fits. If none fits, a further group is added to the fastest one whose own
+        tasks have enough room.
         """
         begun: Fusions = ()
         source = self.tensors[self.network.source]
+        # The whole input is in memory in any case.
         if self._program(begun) + source.words(self.array) > self.array.words:
             return None
         for _ in range(MEMORY.rounds):
@@ -77,7 +78,7 @@ class _Search:
         return None
 
     def _roomy(self, begun: Fusions, task: int) -> Iterator[Fusions]:
-        """Yield groups with one more, which a task is in and whose tasks have about enough room, the fastest first."""
+        """Yield groups with a further one that contains `task`, if its tasks have about enough room; fastest first."""
         ways = [fusions for fusions in self._ways(begun) if any(one.covers(task) for one in fusions)]
         for fusions in sorted(ways, key=self._cycles):
             if not any(map(self._group(fusions, task).covers, self._about_tight(fusions))):
@@ -85,11 +86,11 @@ class _Search:
 
     @staticmethod
     def _group(fusions: Fusions, task: int) -> Fusion:
-        """Return the group that a task is in."""
+        """Return the group that contains a task."""
         return next(one for one in fusions if one.covers(task))
 
     def _ways(self, begun: Fusions) -> Iterator[Fusions]:
-        """Yield groups with one more."""
+        """Yield the given groups with one more that is apart from them, in all possible ways."""
         for first, end in self.spans:
             if all(end <= other.first or other.end <= first for other in begun):
                 rows = self.tilers[end - 1].task.window.blocks[0]
@@ -97,11 +98,11 @@ class _Search:
                     yield tuple(sorted((*begun, Fusion(first, end, count)), key=lambda fusion: fusion.first))
 
     def _cycles(self, fusions: Fusions) -> int:
-        """Return the cycles that turns add."""
+        """Return the cycles per frame that groups add, compared with tasks one after the other."""
         return sum(self._added(fusion)[0] for fusion in fusions)
 
     def _added(self, fusion: Fusion) -> tuple[int, int]:
-        """Return the cycles, and the words of the program, that turns add to what tasks take one after the other."""
+        """Return the cycles and the words of the program that a group adds, compared with tasks one after the other."""
         if fusion not in self._turns:
             alone = [fused_cycles(Fusion(task, task + 1, 1), self.tilers) for task in range(fusion.first, fusion.end)]
             cycles, words = fused_cycles(fusion, self.tilers)
@@ -109,10 +110,9 @@ class _Search:
         return self._turns[fusion]
 
     def _about_tight(self, fusions: Fusions) -> list[int]:
-        """Return the tasks during which there is too little room, about.
+        """Return an estimate of the tasks during which there is too little room; a memory plan takes much longer.
 
-        Results lie over what is read as far as they may: a task of several tiles reads all again for each tile, and
-        one whose tiles take turns reads of a band what it has not written yet.
+        Results are taken to lie over words of their source as far as they may; see `_over`.
         """
         kept, words, over = kept_rows(self.network, fusions), dict[str, int](), [0] * len(self.tilers)
         lives = find_lives(self.network, self.tensors, self.tilers, fusions=fusions)
@@ -134,12 +134,20 @@ class _Search:
         return [task for task, own in enumerate(live) if sum(own) - over[task] > room]
 
     def _over(self, one: Fusion, target: Tensor, read: int, stored: int) -> int:
-        """Return about how many words of a result may lie over what is read for the last time."""
+        """Return an estimate of the words of a result that may lie over words of its source.
+
+        Parameters
+        ----------
+        one: the group, or a single task as a group of one band.
+        target: layout of its result. stored: words of the result.
+        read: words of its source that it is the last to read.
+        """
         first = self.tilers[one.first]
         if one.count == 1:
             if first.task.channelwise or len(first.tiles) == 1:
                 return min(read, stored)
-            return min(read, target.pixels) if target.is_planar else 0  # the last plane
+            # Each tile reads the source again, so only the last one's result may lie over it: its last plane.
+            return min(read, target.pixels) if target.is_planar else 0
         if target.is_planar and not leaves_by_pixel(self.network, one):
             return 0
         return min(read, stored) * (one.count - (one.end - one.first == 1)) // one.count
@@ -148,7 +156,7 @@ class _Search:
         return program_words(self.network, self.tilers) + sum(self._added(fusion)[1] for fusion in fusions)
 
     def _plan(self, fusions: Fusions) -> MemoryPlan:
-        """Return the memory plan; the last one is kept."""
+        """Return the memory plan with some groups; the last one is cached, as it is asked for several times."""
         if self._planned is None or self._planned[0] != fusions:
             tensors = lay_out_fused(self.network, self.array, fusions)
             tilers = tilers_of(self.network, tensors, self.array)
@@ -156,10 +164,11 @@ class _Search:
         return self._planned[1]
 
     def _tight(self, fusions: Fusions) -> list[int]:
-        """Return the tasks during which there are more words of values than there is room for."""
+        """Return the tasks during which the values in memory take more words than there are."""
         plan, room = self._plan(fusions), self.array.words - self._program(fusions)
         found = []
         for task in range(len(self.tilers)):
+            # Words are marked rather than added up, as values may overlap.
             taken = np.zeros(plan.words, bool)
             for life in plan.lives:
                 if life.born <= task <= life.dies:

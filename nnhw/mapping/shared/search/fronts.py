@@ -1,4 +1,4 @@
-"""Engines of their own for the layers in front of a shared engine, as fast as that one needs them."""
+"""Streaming engines for the layers in front of a shared engine, as fast as that one needs them."""
 
 from __future__ import annotations
 
@@ -18,33 +18,35 @@ from nnhw.mapping.shared.settings import NEIGHBOURS
 
 
 class Fronts:
-    """Mappings of the layers in front.
+    """Mappings of the layers in front of a shared engine; each is made once.
 
     Parameters
     ----------
-    body: these layers.
-    budget: of the device, as it is before anything is in it.
+    body: graph of these layers.
+    board, family: name of the board, and its device family.
+    budget: resources of the whole device.
     """
 
     def __init__(self, body: Graph, board: str, budget: Budget, family: Family) -> None:
         self.body, self.board, self.budget, self.family = body, board, budget, family
-        # DSP blocks that the shared engine leaves cost nothing.
+        # DSP blocks that the shared engine does not use would be idle, so they are free here.
         self.lavish = replace(family, dsp_lc=0, dense_dsp=family.dsp.multiplies_and_adds)
         self._made: dict[tuple[int, int, int], Accelerator | None] = {}
 
     @cached_property
     def _mapper(self) -> Mapper:
-        """What makes all mappings: the choices of each layer are the same in all."""
+        """The mapper of all mappings, made once, as the candidates of each layer are the same in all of them."""
         return Mapper.of(self.body, self.board, self.lavish, {}, rough=True)
 
     def find(self, interval: int, left: Budget, queue_ebr: int) -> Iterator[Accelerator]:
-        """Yield mappings that fit: the smallest that takes no more than an interval, then those that take little more.
+        """Yield mappings that fit: the smallest one for an interval, then those for slightly longer intervals.
 
         Parameters
         ----------
-        left: by the shared engine.
+        left: the resources that the shared engine leaves.
         queue_ebr: block RAMs of a queue of a whole frame, for which there should be room.
         """
+        # The greatest power of the grid that is not above the interval.
         first = int(log(interval, NEIGHBOURS.grid))
         if self.budget.spram and self._small(first + NEIGHBOURS.steps - 1, left) is None:
             return
@@ -61,7 +63,7 @@ class Fronts:
                     yield front
 
     def _small(self, step: int, left: Budget) -> Accelerator | None:
-        """Return the mapping for grid**step cycles with all block RAMs, or None if its logic does not fit."""
+        """Return the mapping for grid**step cycles with all block RAMs; None if its logic exceeds what is left."""
         front = self._at(step, self.budget.dsp, self.budget.ebr)
         # With fewer DSP blocks it takes more logic.
         if front is not None and left.has_logic(self.cost(front)) and self.cost(front).dsp > left.dsp:
@@ -69,11 +71,11 @@ class Fronts:
         return front if front is not None and left.has_logic(self.cost(front)) else None
 
     def cost(self, front: Accelerator) -> Cost:
-        """Return what a mapping takes."""
+        """Return the cost of a mapping."""
         return accelerator_cost(front, self.family)
 
     def _at(self, step: int, dsp: int, ebr: int) -> Accelerator | None:
-        """Return the smallest mapping that takes no more than grid**step cycles, with so many DSP blocks and RAMs."""
+        """Return the smallest mapping of at most grid**step cycles with these DSP blocks and block RAMs, or None."""
         key = step, dsp, ebr
         if key not in self._made:
             budget, interval = replace(self.budget, ebr=ebr, dsp=dsp, spram=0), int(NEIGHBOURS.grid**step)

@@ -1,4 +1,4 @@
-"""A shared engine, and engines in front of it that keep up with it, which fit a board together."""
+"""The choice of a shared engine together with streaming engines in front of it that keep up with it."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class Pair:
     Parameters
     ----------
     front: the engines in front.
-    stages: these, and what brings their elements to the shared engine.
-    compiled: the program.
-    cost: of all of them.
+    stages: their stages, with the converter and the queue between them and the shared engine.
+    compiled: the program of the shared engine.
+    cost: of all engines.
     """
 
     front: Accelerator
@@ -54,7 +54,9 @@ class Pair:
 
     @cached_property
     def interval(self) -> int:
-        """About the cycles from frame to frame: beats come evenly, as long as the queue has room."""
+        """An estimate of the cycles from frame to frame, for beats that come evenly while the queue has room."""
+        # A program alternates between taking input and computing. `level` is how full the queue is; after a few frames
+        # it repeats itself from frame to frame.
         beats = self.compiled.config.i_beats
         queue = [fifo.depth for stage in self.stages[-2:] if (fifo := stage.config.fifo) is not None]
         depth = sum(queue) or 1
@@ -72,13 +74,13 @@ class Pair:
 
 @dataclass(frozen=True)
 class Pairing:
-    """Where a shared engine and engines in front of it are sought.
+    """The search for a shared engine and engines in front of it.
 
     Parameters
     ----------
-    fronts: the layers in front; on which board, and what is free there.
-    network: the layers behind.
-    i_lanes: elements that come in a beat from one to the other.
+    fronts: mappings of the layers in front, with the board and its resources.
+    network: tasks of the shared engine.
+    i_lanes: elements of a beat between the two.
     """
 
     fronts: Fronts
@@ -87,16 +89,16 @@ class Pairing:
 
     @property
     def budget(self) -> Budget:
-        """What the board leaves to both."""
+        """The resources for both."""
         return self.fronts.budget
 
     @property
     def family(self) -> Family:
-        """Of the board."""
+        """The board's device family."""
         return self.fronts.family
 
     def best(self, most: int | None) -> Pair | None:
-        """Return the smallest pair of those that are about as fast as the fastest, or None if none fits.
+        """Return the smallest of the pairs that are about as fast as the fastest; None if none fits.
 
         Parameters
         ----------
@@ -112,7 +114,7 @@ class Pairing:
         return min(fast, key=lambda pair: (pair.cost.lc, pair.interval), default=None)
 
     def _pairs(self, most: int | None) -> Iterator[Pair]:
-        """Yield pairs, until no other can be faster."""
+        """Yield pairs until no further one can be faster, which the estimates of the arrays, in their order, tell."""
         arrays, best = by_speed(self.network, self.budget, self.family, self.i_lanes), most
         if self.budget.lc > NEIGHBOURS.roomy_lc:
             arrays = _small_first(arrays, self.budget, self.family)
@@ -125,12 +127,14 @@ class Pairing:
                 yield pair
 
     def _fastest(self, array: ArrayConfig, cycles: int, most: float | None) -> Pair | None:
-        """Return an array with engines in front that keep up with it, or that are faster, where it waits; or None.
+        """Return an array with engines in front that keep up with it; None if they do not fit.
+
+        If the array would wait for its first rows, faster engines in front are tried.
 
         Parameters
         ----------
-        cycles: that the array takes, about.
-        most: cycles from which on engines in front are too slow.
+        cycles: estimate of the cycles that the array takes for a frame.
+        most: greatest interval of engines in front, in cycles; None: no limit.
         """
         best: Pair | None = None
         for faster in NEIGHBOURS.faster if self.budget.spram else NEIGHBOURS.faster[:1]:
@@ -145,9 +149,9 @@ class Pairing:
         return best
 
     def _beside(self, array: ArrayConfig, cycles: int, most: float | None) -> Pair | None:
-        """Return an array and the smallest engines in front that take about so many cycles, or None; see `_fastest`.
+        """Return an array with the smallest engines in front of about so many cycles, or None; see `_fastest`.
 
-        DSP blocks that the engines in front leave are those of lanes.
+        Lanes of the array use the DSP blocks that the engines in front leave.
         """
         budget, family, fronts = self.budget, self.family, self.fronts
         own = array.drains * (array.requantizing == Requantizing.DSP)
@@ -155,7 +159,7 @@ class Pairing:
         queue_ebr = family.block_rams(prod(source) // self.i_lanes, self._beat_bits(array))
         least = least_cost(array, budget, family)
         if not budget.spram and cost_fits(least, budget):
-            # What block RAMs the memory takes is known only now.
+            # In block RAM the size of the memory follows from the program, so that is made now.
             choice = self._choice(array)
             if choice is None:
                 return None
@@ -173,7 +177,7 @@ class Pairing:
         return None
 
     def _joined(self, front: Accelerator, array: ArrayConfig) -> Pair | None:
-        """Return an array with engines in front, or None if its memory is too small."""
+        """Return the pair of an array and engines in front; None if it does not fit, or the memory is too small."""
         taken = self.fronts.cost(front)
         left = _left(self.budget, least_cost(array, self.budget, self.family) + taken, self._beat_bits(array))
         choice = self._choice(array) if left is not None else None
@@ -183,7 +187,7 @@ class Pairing:
         return Pair(front, _joined(front, self.i_lanes, left, self.family), choice.compiled, choice.cost + taken)
 
     def _choice(self, array: ArrayConfig) -> Choice | None:
-        """Return an array with its program, or None if the memory is too small for it."""
+        """Return an array with its program; None if its memory is too small."""
         try:
             return compiled_choice(self.network, array, self.budget, self.family)
         except ProgramTooLarge:
@@ -195,7 +199,7 @@ class Pairing:
 
 
 def _banded(pair: Pair, network: TaskNetwork) -> Pair:
-    """Return a shared engine with the best of some ways in which its program may begin."""
+    """Return a pair whose program begins with the best of some ways to cut its first tasks into bands."""
     least = max(pair.front.schedule.interval_cycles, pair.compiled.cycles)
     for bands in starmap(Bands, NEIGHBOURS.bands):
         if pair.interval <= NEIGHBOURS.waits * least:
@@ -212,7 +216,7 @@ def _banded(pair: Pair, network: TaskNetwork) -> Pair:
 def _small_first(
     arrays: Iterable[tuple[int, ArrayConfig]], budget: Budget, family: Family
 ) -> Iterator[tuple[int, ArrayConfig]]:
-    """Yield arrays by their cycles, but the smallest first of those that are about as fast as the fastest left."""
+    """Yield arrays by their cycles; of those that are about equally fast, the smallest comes first."""
     left = list(arrays)
     while left:
         count = sum(cycles <= ARRAYS.slower * left[0][0] for cycles, _ in left)
@@ -221,18 +225,23 @@ def _small_first(
 
 
 def _left(budget: Budget, cost: Cost, beat_bits: int) -> Budget | None:
-    """Return what a shared engine leaves, and what brings beats together and keeps them; None: too little."""
+    """Return the resources that a shared engine leaves, with its converter and queue; None if there are too few.
+
+    Parameters
+    ----------
+    beat_bits: bits of a beat in the queue; 0: converter and queue are not counted.
+    """
     joining = 3 * beat_bits + NEIGHBOURS.queue_lc if beat_bits else 0
     taken = cost + Cost(joining, ff=joining)
     return replace(budget.without(taken), spram=0) if cost_fits(taken, budget) else None
 
 
 def _joined(front: Accelerator, lanes: int, left: Budget, family: Family) -> tuple[Stage, ...]:
-    """Return the engines in front, what joins their elements to beats of the shared engine, and a queue of those.
+    """Return the stages in front, the converter to beats of the shared engine, and the queue of these beats.
 
-    A register ends the path through the multiplexers of the queue's block RAMs: without it, it was the slowest.
+    A register behind the queue ends the path through the multiplexer of its block RAMs: else that is the slowest path.
     """
-    # What ends the engines in front leads to the program; the output is elsewhere.
+    # The stages at the end of the engines in front are no output of the device here, but lead to the program.
     stages = tuple(
         replace(stage, name=f"program.{stage.name}", layer="program") if stage.layer == "output" else stage
         for stage in front.stages
@@ -252,7 +261,7 @@ def _joined(front: Accelerator, lanes: int, left: Budget, family: Family) -> tup
 
 
 def _queue(stages: tuple[Stage, ...], left: Budget, family: Family) -> FifoConfig | None:
-    """Return a FIFO for as much of a frame as the block RAMs hold that are left, or None for next to nothing."""
+    """Return a FIFO for as much of a frame as the block RAMs that are left can hold; None if that is too little."""
     output = stages[-1].output
     bits, spare = (
         output.lanes * output.element.bits,

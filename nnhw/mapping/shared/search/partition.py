@@ -1,4 +1,4 @@
-"""Cutting a network: layers in front and behind that have engines of their own, and those between that share one."""
+"""Cutting a network in three: layers in front and behind get streaming engines, those between share an engine."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Partition:
 
     Parameters
     ----------
-    front: layers that stream in front of the shared engine; None: there are none.
-    shared: layers that share an engine.
-    behind: layers that stream behind it; None: there are none.
-    counts: how many layers are in front, and behind.
+    front: graph of the layers in front of the shared engine; None: there are none.
+    shared: graph of the layers that share an engine.
+    behind: graph of the layers behind it; None: there are none.
+    counts: numbers of layers in front and behind.
     """
 
     front: Graph | None
@@ -29,19 +29,21 @@ class Partition:
 
     @property
     def title(self) -> str:
-        """For people."""
+        """A description for the report."""
         places = zip(self.counts, ("in front of it", "behind it"), strict=True)
         named = [f"{count} layer{'s' if count > 1 else ''} {place}" for count, place in places if count]
         return ", ".join(named) or "all layers on it"
 
 
 def partitions(body: Graph, most: int, behind: int = 0) -> Iterator[Partition]:
-    """Yield the network with no layer in front, with one, and so on: wherever a single value passes from part to part.
+    """Yield the partitions of a network with no layer in front, with one, and so on, where it can be cut.
+
+    It can be cut where a single value passes from one part to the next.
 
     Parameters
     ----------
-    most: layers in front.
-    behind: layers behind, in each of them; nothing is yielded where the network cannot be cut there.
+    most: most layers in front.
+    behind: number of layers behind, in all partitions; if the network cannot be cut there, none is yielded.
     """
     layers, (source,) = read_layers(body), body.inputs
     end = len(layers) - behind
@@ -60,8 +62,9 @@ def partitions(body: Graph, most: int, behind: int = 0) -> Iterator[Partition]:
 
 
 def is_cut(layers: Sequence[Layer], count: int, body: Graph) -> bool:
-    """Return whether the layers from `count` on read codes of the last one of those in front, and nothing else."""
+    """Return whether the layers from `count` on read, of those in front, only the codes of the last one."""
     if not 0 < count < len(layers) or layers[count - 1].function is None or layers[count - 1].node not in body:
         return False
+    # Layers behind the cut may also read one another.
     apart = {layer.node for layer in layers[count - 1 :]}
     return all(name in apart for layer in layers[count:] for name in layer.inputs)

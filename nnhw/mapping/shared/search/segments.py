@@ -1,4 +1,4 @@
-"""Layers of a network that may have a shared engine of their own, with what arrays about take for them."""
+"""Segments: consecutive layers that may have a shared engine of their own, with estimates for all arrays."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from nnhw.mapping.shared.search.cost import array_cost
 from nnhw.mapping.shared.settings import ARRAYS, CHAINS
 
 NARROW = {"rows": 1, "factor_bits": 2, "addend_bits": 2, "shifts": (0,)}
-"""Limits of an array that is smaller than any that runs a network."""
+"""Limits that are narrower than those of any array that runs a network, for a lower bound of its cost."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class Option:
 
     Parameters
     ----------
-    array: without lanes in DSP blocks.
-    cycles: of a frame, those of its input and output included.
-    cost: of the array.
-    exact: cycles and cost are those of a program, and no estimates.
+    array: the array, without lanes in DSP blocks.
+    cycles: cycles per frame, with those of its input and output.
+    cost: cost of the array.
+    exact: whether cycles and cost are those of a compiled program; else they are estimates.
     """
 
     array: ArrayConfig
@@ -50,15 +50,15 @@ class Option:
 
 @dataclass(frozen=True)
 class _Work:
-    """What a task takes on an array, whatever its requantizers are.
+    """The work of a task on an array, without what depends on the requantizers.
 
     Parameters
     ----------
-    cycles: of its tiles, without what comes before their weights and behind their last step.
-    rows: of weights, in the cache.
-    words: of the program: weights.
-    tiles: how many there are.
-    lined: they have constants.
+    cycles: cycles of its tiles, without those in front of their weights and behind their last step.
+    rows: rows of weights in the cache.
+    words: words of weights in the program.
+    tiles: number of tiles.
+    lined: whether its records have constants of a line.
     """
 
     cycles: int
@@ -69,23 +69,27 @@ class _Work:
 
 
 class Arrays:
-    """The arrays that a budget may hold, and what tasks take on them: the same for all segments with those tasks.
+    """The arrays that fit a budget, and the work of tasks on them, which all segments with the same task share.
 
     Parameters
     ----------
-    budget: of all engines together.
+    budget: resources of all engines together.
+    family: device family.
     """
 
     def __init__(self, budget: Budget, family: Family) -> None:
         self.budget, self.family = budget, family
         self._shapes: dict[tuple[int, int], list[ArrayConfig]] = {}
+        self._dressed: dict[tuple[ArrayConfig, ArrayConfig, int], ArrayConfig] = {}
+        self._sized: dict[tuple[ArrayConfig, int], ArrayConfig] = {}
         self._works: dict[ArrayConfig, dict[tuple[str, bool], _Work]] = {}
 
     def shapes(self, network: TaskNetwork) -> list[ArrayConfig]:
-        """Return arrays of all sizes, with room in all other limits."""
+        """Return arrays of all sizes that may fit, with all other limits wide enough."""
         bits = activation_bits(network), weight_bits(network)
         if bits not in self._shapes:
-            # Words of large RAMs are as long as a power of two, and another engine needs at least one.
+            # The width of a memory word, and so the number of its large RAMs, is a power of two; another engine needs
+            # at least one of them.
             counts = [count for count in (1, 2, 4) if count < self.budget.spram] or [0]
             budgets = [replace(self.budget, dsp=0, spram=count) for count in counts]
             found = [shape for budget in budgets for shape in arrays_of(network, budget, self.family)]
@@ -102,21 +106,41 @@ class Arrays:
         return []
 
     def cost(self, array: ArrayConfig) -> Cost:
-        """Return what an array takes."""
+        """Return the cost of an array."""
         return array_cost(array, self.family, self.budget.spram > 0)
 
     def least_cost(self, shape: ArrayConfig) -> Cost:
-        """Return what an array takes at least, with as many lanes in DSP blocks as there are blocks."""
+        """Return a lower bound of an array's cost, with as many lanes in DSP blocks as possible."""
         narrow = replace(shape, sum_bits=shape.activation_bits + shape.weight_bits, **NARROW)  # type: ignore[arg-type]
         return self.cost(with_blocks(self.sized(narrow, 1), self.budget.dsp, self.family))
 
     def sized(self, array: ArrayConfig, words: int) -> ArrayConfig:
-        """Return an array with a memory in block RAM of so many words; large RAM is as large as it is."""
+        """Return an array with a memory in block RAM of at least `words` words; large RAMs have a fixed size."""
+        if self.budget.spram:
+            return array
         unit = self.family.block_ram.modes[0][0]
-        return array if self.budget.spram else replace(array, words=-(-words // unit) * unit)
+        key = array, -(-words // unit) * unit
+        if key not in self._sized:
+            self._sized[key] = replace(array, words=key[1])
+        return self._sized[key]
+
+    def dressed(self, shape: ArrayConfig, widths: ArrayConfig, rows: int) -> ArrayConfig:
+        """Return an array of one's shape, another's widths, and a weight cache of at least so many rows."""
+        key = shape, widths, rows
+        if key not in self._dressed:
+            self._dressed[key] = with_rows(with_own(shape, widths), rows, self.family)
+        return self._dressed[key]
 
     def works(self, network: TaskNetwork, shape: ArrayConfig, streaming: ArrayConfig) -> list[_Work]:
-        """Return what each task takes, those of one position with another array. Raises: MappingError."""
+        """Return the work of each task.
+
+        Parameters
+        ----------
+        shape: the array.
+        streaming: the array for tasks of a single position, which may stream weights.
+
+        Raises: MappingError if a task exceeds a limit.
+        """
         tensors: dict[str, Tensor] = {}
         tables = {array: self._works.setdefault(array, {}) for array in (shape, streaming)}
         plain, others, found = tables[shape], tables[streaming], []
@@ -132,12 +156,12 @@ class Arrays:
 
 @dataclass(frozen=True)
 class _Timed:
-    """An array with about what its program takes.
+    """An array with estimates of its program.
 
     Parameters
     ----------
-    arrays: alike but for their requantizers.
-    cycles: of a frame.
+    arrays: variants that differ only in their requantizers.
+    cycles: per frame.
     words: of the program.
     """
 
@@ -147,12 +171,13 @@ class _Timed:
 
 
 class Segment:
-    """Layers that may have an engine of their own.
+    """Consecutive layers that may have a shared engine of their own.
 
     Parameters
     ----------
-    first, end: of the layers.
-    network: of these alone.
+    first, end: index of the first layer, and of the one behind the last.
+    network: tasks of these layers alone.
+    arrays: the arrays to choose from.
     """
 
     def __init__(self, first: int, end: int, network: TaskNetwork, arrays: Arrays) -> None:
@@ -164,13 +189,13 @@ class Segment:
 
     @cached_property
     def transfers(self) -> int:
-        """Cycles of input and output, about."""
+        """An estimate of the cycles of input and output."""
         inside, outside = (self.network.values.get(name) for name in (self.network.source, self.network.output))
         beats = prod(inside.shape) if inside is not None else 0
         return beats + (prod(outside.shape) if outside is not None else 0)
 
     def within(self, interval: int) -> list[Option]:
-        """Return arrays that take no more than so many cycles: those that take less of something than each other."""
+        """Return the arrays of at most so many cycles per frame that no other one beats in all resources."""
         if interval not in self._frontiers:
             self._time(interval)
             timed = [one for one in self._timed if one.cycles <= interval]
@@ -180,10 +205,14 @@ class Segment:
         return self._frontiers[interval]
 
     def settle(self, option: Option) -> None:
-        """Make the program of an array, and put its cycles and cost right, and the memory of those with such words."""
+        """Compile the program of an option, and replace estimates by exact numbers.
+
+        Its memory plan also corrects the estimates of other arrays with words of the same width.
+        """
         plain = self._arrays.sized(option.array, CHAINS.most_words)
         bits = plain.word_bits
         self._frontiers.clear()
+        # Stays so unless the program can be made: the array is then known not to run these layers.
         self._costed[plain] = None
         try:
             compiled = compile_network(self.network, replace(plain, words=CHAINS.most_words))
@@ -201,7 +230,7 @@ class Segment:
 
     @cached_property
     def _waiting(self) -> list[ArrayConfig]:
-        """Arrays that nothing is known of yet, those with the most products last."""
+        """Arrays without estimates so far, those with the most products last."""
         try:
             return sorted(self._arrays.shapes(self.network), key=lambda shape: shape.products)
         except MappingError:
@@ -209,11 +238,11 @@ class Segment:
 
     @cached_property
     def _widths(self) -> list[ArrayConfig]:
-        """Arrays with the widths that the segment needs."""
+        """The widths that the segment needs, as arrays, for each kind of requantizer."""
         return self._arrays.widths(self.network, self._arrays.shapes(self.network))
 
     def _time(self, interval: int) -> None:
-        """Estimate the cycles of all arrays that may take no more than so many."""
+        """Make estimates for all arrays that may be fast enough for an interval and have none yet."""
         while self._waiting and self._waiting[-1].products * interval >= self.network.products:
             shape, most = self._waiting.pop(), None
             can_stream = any(task.window.is_global for task in self.network.tasks)
@@ -227,10 +256,10 @@ class Segment:
                     self._timed.append(timed)
 
     def _estimate(self, shape: ArrayConfig, array: ArrayConfig) -> _Timed:
-        """Return about what an array takes; without streamed weights, it has another shape. Raises: MappingError."""
+        """Return the estimates for an array, which may stream weights; `shape` is the same array without that."""
         works = self._arrays.works(self.network, shape, array)
         rows = max(work.rows for work in works)
-        own = [with_rows(with_own(array, one), rows, self._arrays.family) for one in self._widths]
+        own = [self._arrays.dressed(array, one, rows) for one in self._widths]
         if not own:
             raise MappingError("no array runs these layers")
         heads = sum(work.tiles * _head_words(own[0], work.lined) for work in works)
@@ -242,7 +271,7 @@ class Segment:
         return _Timed(tuple(own), self.transfers + heads + cycles, heads + words)
 
     def _option(self, array: ArrayConfig, timed: _Timed) -> Option | None:
-        """Return an array with its cost, or None if that is known not to run the segment."""
+        """Return the option for an array; None if it is known not to run the segment."""
         if array not in self._costed:
             try:
                 need = timed.words + self._live_words(array)
@@ -254,7 +283,7 @@ class Segment:
         return self._costed[array]
 
     def _live_words(self, array: ArrayConfig) -> int:
-        """Return the words of values that are needed at once, where results lie over what is done with."""
+        """Return an estimate of the words of values in memory, if results lie over what is read for the last time."""
         if array.word_bits not in self._live:
             network, tensors = self.network, lay_out(self.network, array)
             tilers = [Tiler(task, tensors, array) for task in network.tasks]
@@ -269,7 +298,7 @@ class Segment:
 
 
 def frontier(costs: Sequence[Cost]) -> list[int]:
-    """Return the indices of costs that take less of something than each other one, by their logic."""
+    """Return the indices of the costs that no other one beats in all resources, by ascending logic."""
     kept: list[int] = []
     for index in sorted(range(len(costs)), key=lambda index: (costs[index].lc, costs[index].ebr)):
         cost = costs[index]
@@ -279,9 +308,9 @@ def frontier(costs: Sequence[Cost]) -> list[int]:
 
 
 def segment_of(network: TaskNetwork, layers: Sequence[Layer], first: int, end: int) -> TaskNetwork:
-    """Return some layers of a network as one of their own, which reads what the one in front of them makes.
+    """Return layers first..end - 1 of a network as a network of their own.
 
-    It is the network of `extract`, without reading the layers' functions again.
+    It equals the network of the extracted graph, without fitting the lines of all functions again.
     """
     nodes = {layer.node for layer in layers[first:end]}
     source, output = layers[first - 1].node if first else network.source, layers[end - 1].node
@@ -300,7 +329,7 @@ def segment_of(network: TaskNetwork, layers: Sequence[Layer], first: int, end: i
 
 
 def _is_below(one: Cost, other: Cost) -> bool:
-    """Return whether a cost is no more than another one, which is known to take as much logic at least."""
+    """Return whether a cost is at most another one in all resources but logic, which the caller has compared."""
     return one.ebr <= other.ebr and one.dsp <= other.dsp and one.spram <= other.spram
 
 
