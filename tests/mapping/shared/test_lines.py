@@ -170,7 +170,7 @@ def test_line_in_front_of_common_steps_equals_its_function_on_every_sum(curve: F
     assert line.ranked is not None
     assert line.high - line.low + 1 == line.ranked.used_words <= 1 << code.bits
     for shift in (line.shift, line.shift + 3):
-        check(at_shift([line], shift), function)
+        check(at_shift((line,), shift), function)
     offset = rng.integers(-50, 50, 9)
     stored = line.stored(offset, 5, -1).golden(offset - SUMS[:, None])
     assert (stored + 5 == golden(function)).all()

@@ -140,6 +140,7 @@ def fit_lines(function: StepFunction, raw: IntType) -> tuple[Line, ...]:
     return tuple(found)
 
 
+@lru_cache(maxsize=1 << 8)
 def fit_ranked(function: StepFunction, raw: IntType) -> Line:
     """Return a line in front of common steps that is equal to a step function on all sums of a range; it is proved.
 
@@ -149,19 +150,11 @@ def fit_ranked(function: StepFunction, raw: IntType) -> Line:
     ------
     NoCommonStepsError: there is none.
     """
-    tables = function.thresholds.astype(np.int64), function.codes.astype(np.int64)
-    return _fit_ranked(tuple((table.shape, table.tobytes()) for table in tables), function.code, raw)
-
-
-@lru_cache(maxsize=256)
-def _fit_ranked(tables: tuple[tuple[tuple[int, ...], bytes], ...], code: IntType, raw: IntType) -> Line:
-    """Return the line of thresholds and codes; a network is read again for each way to cut it."""
-    thresholds, codes = (np.frombuffer(data, dtype=np.int64).reshape(shape) for shape, data in tables)
-    normal = NormalSteps.of(np.clip(thresholds, raw.low, raw.high + 1), codes, code, raw)
+    normal = NormalSteps.of(np.clip(function.thresholds, raw.low, raw.high + 1), function.codes, function.code, raw)
     found = [line for lines in channel_lines(normal.steps, normal.codes, raw) for line in _ranked(lines)]
     if not found:
         raise NoCommonStepsError(f"steps that lie so unevenly take more than {LINES.most_rank_words} words of ranks")
-    best = min(found, key=lambda line: _weight(line, code))
+    best = min(found, key=lambda line: _weight(line, function.code))
     _prove(best, normal)
     return best
 
