@@ -24,6 +24,7 @@ from nnhw.engines.own import OwnEngine
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
+from nnhw.engines.shared.cycles import load_cycles
 from nnhw.engines.slice import SliceConfig
 from nnhw.engines.softmax import PowersConfig, SharesConfig
 from nnhw.engines.state import StateConfig
@@ -152,8 +153,9 @@ class Engine(wiring.Component):
 
     def _count(self, m: Module) -> None:
         """Show what each record of the programs takes."""
-        for number, engine in enumerate(self.shared, len(self.accelerator.boundaries)):
-            counters = RecordCounters()
+        ways = zip(self.shared, self.accelerator.programs, strict=True)
+        for number, (engine, program) in enumerate(ways, len(self.accelerator.boundaries)):
+            counters = RecordCounters(load_cycles(program))
             m.submodules["counters" if len(self.shared) == 1 else f"counters_{number}"] = counters
             m.d.comb += [
                 counters.record.eq(engine.record),

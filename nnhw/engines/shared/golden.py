@@ -65,7 +65,7 @@ def run_program(config: SharedConfig, elements: np.ndarray) -> Trace:
             if record.raw:
                 output.append(_raw_bytes(sums[:, : record.channels[1]], record.raw))
                 continue
-            codes = requantize(sums, record, array)
+            codes = requantize(sums, record, array, config.functions)
             codes = codes.reshape(record.pixels, record.window, array.lanes).max(axis=1)
             stored.append(_store(memory, record, codes, index, array))
     return Trace(tuple(stored), np.concatenate(output) if output else np.zeros(0, dtype=np.uint8))

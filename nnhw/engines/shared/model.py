@@ -11,6 +11,7 @@ from nnhw.engines.shared.array import ArrayConfig
 from nnhw.engines.shared.cycles import (
     POINT_CYCLES,
     finish_latency,
+    load_cycles,
     position_cycles,
     program_cycles,
     record_cycles,
@@ -96,7 +97,7 @@ def lone_schedule(config: SharedConfig) -> Schedule:
 def rest_cycles(config: SharedConfig) -> int:
     """Return a bound on the cycles from a reset until an engine waits for the first beat of its input."""
     before = itertools.takewhile(lambda action: action.kind != "take", actions(config))
-    return START_CYCLES + sum(action.cycles for action in before)
+    return START_CYCLES + load_cycles(config) + sum(action.cycles for action in before)
 
 
 class SharedModel:
@@ -105,7 +106,7 @@ class SharedModel:
     def __init__(self, config: SharedConfig) -> None:
         self._actions = tuple(actions(config))
         assert sum(action.cycles for action in self._actions) == sum(one.total for one in program_cycles(config))
-        self._index, self._left = 0, self._actions[0].cycles
+        self._index, self._left = 0, self._actions[0].cycles + load_cycles(config)
         self._buffered = 0
         self.o_valid = False
 
