@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nnhw.ir import BIPOLAR, Graph, IntType
-from nnhw.ir.ops import Broadcast, Concat, MatrixProduct, Permute, Product, Reshape, Slice, WeightedSum
+import numpy as np
+
+from nnhw.ir import BIPOLAR, BIT, Graph, IntType
+from nnhw.ir.ops import Broadcast, Concat, IntegerSoftmax, MatrixProduct, Permute, Product, Reshape, Slice, WeightedSum
 from tests.mapping.bodies import codes_of
 from tests.mapping.networks import I4, U2, Network
 
@@ -35,6 +37,18 @@ def attention(heads: int = 3, size: int = 2, tokens: int = 5) -> Graph:
     mixed = net.code(net.add(MatrixProduct(transpose_right=True), v, scores), I4)
     rows = net.add(Reshape((heads * size, 1, tokens)), mixed)
     return net.body(net.conv(rows, 3, (1, 1)))
+
+
+def softmax_of_heads() -> Graph:
+    """Whole attention: heads follow one another around the softmax, and each has steps of its own."""
+    net, shape = Network((4, 1, 5), I4), (3, 2, 5)
+    q, k, v = (net.add(Reshape(shape), net.code(net.conv(net.input, 6, (1, 1)), I4)) for _ in range(3))
+    scores = net.code(net.add(MatrixProduct(transpose_left=True), q, k), I4)
+    table = net.constant(np.round(65535 * np.exp(-0.2 * np.arange(16))).astype(np.int64), IntType(0, 65535))
+    rows = net.add(Permute((2, 1, 0)), scores)
+    shares = net.add(IntegerSoftmax(0), rows, table, net.constant(np.ones((), np.int64), BIT))
+    mixed = net.add(MatrixProduct(transpose_right=True), v, net.add(Permute((2, 1, 0)), shares))
+    return net.body(net.conv(net.add(Reshape((6, 1, 5)), net.code(mixed, I4)), 3, (1, 1)))
 
 
 def one_query() -> Graph:
@@ -105,6 +119,7 @@ PRODUCTS: dict[str, Callable[[], Graph]] = {
     "attention": attention,
     "attention_of_one_head": lambda: attention(1, 4, 3),
     "attention_of_one_feature": lambda: attention(4, 1, 3),
+    "softmax_of_heads": softmax_of_heads,
     "one_query": one_query,
     "outer_product": outer_product,
     "square": square,
