@@ -121,7 +121,11 @@ BEFORE_NORMS: dict[str, Callable[[], dict[str, nn.Module]]] = {
     # The first has the name that the quantizer of the second would have.
     "quantizers_name": lambda: {"linear_quant": nn.Linear(FEATURES, FEATURES), "linear": nn.Linear(FEATURES, FEATURES)},
     "layer_of_such_a_name": lambda: {"linear": nn.Linear(FEATURES, FEATURES), "act_quant": nn.ReLU()},
-    "moves": lambda: {"linear": nn.Linear(FEATURES, FEATURES), "flat": nn.Flatten(), "back": nn.Unflatten(1, (ROWS, -1))},
+    "moves": lambda: {
+        "linear": nn.Linear(FEATURES, FEATURES),
+        "flat": nn.Flatten(),
+        "back": nn.Unflatten(1, (ROWS, -1)),
+    },
     "norm": lambda: {"linear": nn.Linear(FEATURES, FEATURES), "first": nn.LayerNorm(FEATURES)},
     "softmax": lambda: {"linear": nn.Linear(FEATURES, FEATURES), "first": nn.Softmax(-1)},
 }
