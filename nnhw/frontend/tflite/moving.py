@@ -301,7 +301,9 @@ def repeated(site: Site) -> nn.Module:
     """Build a RESIZE_NEAREST_NEIGHBOR."""
     x, made = site.given(0), site.made
     site.check_same(x, made)
-    if len(x.shape) != 4 or site.option("AlignCorners", False):
+    if len(x.shape) != 4:
+        raise site.refusal(f"resizes {list(x.shape)}; images [batch, height, width, channels] are supported")
+    if site.option("AlignCorners", False):
         raise site.refusal("aligns corners; use align_corners=False")
     size = tuple(site.constant(1).reshape(-1).tolist())
     check_shape(site, (*size, x.shape[3]))
