@@ -84,7 +84,7 @@ def test_turns_are_of_networks_with_a_state(tmp_path: Path) -> None:
     model = nn.Sequential(Int(4, scale=0.25), QuantLinear(4, 3, weight_quant=Int(4))).eval()
     with pytest.raises(MappingError, match="--sequences 2 is of recurrent networks"):
         nnhw.build(model, torch.randn(4, 4), out=tmp_path / "b", sequences=2, stop_at="map")
-    with pytest.raises(InputError, match="--sequences are 1 or more, given 0"):
+    with pytest.raises(InputError, match="--sequences needs a whole number from 1 on, given 0"):
         nnhw.build(model, torch.randn(4, 4), out=tmp_path / "b", sequences=0, stop_at="map")
 
 
