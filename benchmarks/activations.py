@@ -12,7 +12,7 @@ import torch
 import nnhw
 from benchmarks.people.mlps import ACTIVATIONS, mlp
 from nnhw.accelerator import Accelerator
-from nnhw.boards import load_board
+from nnhw.boards import Board, load_board
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.requantize import CommonSteps, Requantizer
 from nnhw.families import FAMILIES, Cost, Family
@@ -29,18 +29,22 @@ SEED = 30
 
 
 def run(board: str) -> dict[str, Any]:
-    """Map the network with each activation, with an engine for each layer."""
+    """Map the network with each activation: with an engine for each layer, and on a shared engine."""
     return {"board": {"name": board}, "rows": {name: _row(lowered(name), board) for name in ACTIVATIONS}}
 
 
 def show(row: Mapping[str, Any]) -> None:
-    """Print cycles, and logic cells, block RAMs and DSP blocks: as mapped, and with steps of each channel's own."""
-    print(f"{'':12}{'cycles':>8}{'LC':>8}{'EBR':>5}{'DSP':>5}{'steps: EBR':>12}{'apart: LC':>12}{'EBR':>5}{'DSP':>5}")
+    """Print cycles, logic cells, block RAMs and DSP blocks: as mapped, with own steps, and on a shared engine."""
+    heading = (
+        f"{'':12}{'cycles':>8}{'LC':>8}{'EBR':>5}{'DSP':>5}{'steps: EBR':>12}{'apart: LC':>12}{'EBR':>5}{'DSP':>5}"
+    )
+    print(f"{heading}{'shared: cycles':>16}{'LC':>8}{'EBR':>5}{'DSP':>5}")
     for name, one in row["rows"].items():
-        taken, apart = one["common"], one["apart"]
+        taken, apart, shared = one["common"], one["apart"], one["shared"]
         steps = " + ".join(str(count) for count in one["steps_ebr"])
         first = f"{name:12}{one['cycles']:>8}{taken['lc']:>8}{taken['ebr']:>5}{taken['dsp']:>5}{steps:>12}"
-        print(f"{first}{apart['lc']:>12}{apart['ebr']:>5}{apart['dsp']:>5}")
+        second = f"{first}{apart['lc']:>12}{apart['ebr']:>5}{apart['dsp']:>5}"
+        print(f"{second}{shared['cycles']:>16}{shared['lc']:>8}{shared['ebr']:>5}{shared['dsp']:>5}")
 
 
 def lowered(name: str) -> Graph:
@@ -65,7 +69,14 @@ def _row(body: Graph, name: str) -> dict[str, Any]:
         "steps_ebr": [_steps_ebr(one, family) for one in requantizers],
         "common": common,
         "apart": apart,
+        "shared": _shared(body, board),
     }
+
+
+def _shared(body: Graph, board: Board) -> dict[str, int]:
+    """Return what one array takes that runs all layers."""
+    mapped, facts = map_on_board(body, board, Options(style="shared"))
+    return {"cycles": mapped.interval, **{key: facts["resources"][key] for key in ("lc", "ebr", "dsp")}}
 
 
 def _engines(accelerator: Accelerator) -> list[MatmulConfig]:
@@ -76,7 +87,7 @@ def _steps_ebr(requantizer: Requantizer, family: Family) -> int:
     """Return the block RAMs of common steps, without those of the multipliers and addends."""
     if not isinstance(requantizer, CommonSteps):
         return 0
-    sizes = [(requantizer.words, requantizer.rank_bits + (1 << requantizer.cells_log2))]
+    sizes = [(requantizer.words, requantizer.ranked.rank_bits + (1 << requantizer.cells_log2))]
     sizes.append((len(requantizer.steps) + 1, requantizer.cell_bits))
     if not requantizer.counts_up:
         sizes.append((len(requantizer.codes), requantizer.code.bits))

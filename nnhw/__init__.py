@@ -2,9 +2,9 @@
 
 `build` makes an accelerator, `open` runs it, `reference` is the model in exact arithmetic, `quantize` makes a quantized
 model from a float one, `swap` replaces modules of a model, a `Rewrite` changes its graph, `search` finds the best of
-many networks, `fit` tells on which boards a network fits, and `export_c` writes portable C. They are imported when they
-are
-used: `import nnhw` alone needs neither torch nor amaranth. All errors that they raise on purpose are `NnhwError`s.
+many networks, `fit` tells on which boards a network fits, and `export_c` writes portable C. They are imported at
+their first use: `import nnhw` alone needs neither torch nor amaranth. All errors that they raise on purpose are
+`NnhwError`s.
 """
 
 from __future__ import annotations

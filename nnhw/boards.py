@@ -24,6 +24,7 @@ BOARD_NAMES = (
 )
 """The boards that come with nnhw; each is the name of a file in `boards/`, without its suffix."""
 
+# A board file may come from anybody: nothing but a class of this package is imported for it.
 _PLATFORM = re.compile(r"amaranth_boards\.[A-Za-z]\w*:[A-Za-z]\w*", re.ASCII)
 _NUMBER_MAX = (1 << 32) - 1
 FLASH_BLOCK_BYTES = 0x10000
@@ -229,6 +230,7 @@ def board_of(table: Mapping[str, Any], where: str) -> Board:
         problems += _check(board, where)
     raise_all(problems)
     assert isinstance(board, Board)
+    # Where flip-flops are counted apart from logic cells, a device has as many, unless its file says otherwise.
     if not FAMILIES[board.family].logic.flip_flop_packs and not board.resources.ff:
         return replace(board, resources=replace(board.resources, ff=board.resources.lc))
     return board
@@ -244,6 +246,7 @@ def _make(kind: type, table: Mapping[str, Any], where: str, problems: list[NnhwE
         hint = f"did you mean '{prefix}{near[0]}'?" if near else f"known are {_quoted(types)}"
         problems.append(BoardError(f"{where}: field '{prefix}{name}' is not known; {hint}"))
     for item in fields(kind):
+        # A build folder holds all fields of its board, also those that its file left out (`dataclasses.asdict`).
         if item.name in table and (table[item.name] is None or table[item.name] in ("", [], ())) and _is_left_out(item):
             continue
         if item.name in table:
@@ -266,6 +269,7 @@ def _value(value: Any, kind: Any, where: str, problems: list[NnhwError], name: s
     kind = next(filter(is_dataclass, get_args(kind)), kind)
     if is_dataclass(kind) and isinstance(kind, type) and isinstance(value, dict):
         return _make(kind, value, where, problems, f"{name}.")
+    # Not isinstance: true and false of TOML are bool, a subclass of int.
     if kind is int and type(value) is int and value > _NUMBER_MAX:
         problems.append(BoardError(f"{where}: field '{name}' must be {_NUMBER_MAX} or less"))
         return 0

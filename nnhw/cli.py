@@ -47,6 +47,7 @@ class _Commands(TyperGroup):
 
 
 def _show_error(error: NnhwError) -> None:
+    # Without markup, as messages hold brackets, such as those of shapes.
     ERR.print(f"{heading(error)}: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -75,8 +76,8 @@ Bits = Annotated[int, typer.Option(help="With --calibrate: 1 to 8.")]
 STAGES = "capture, lower, map, elaborate, simulate, build or netlist"
 PASSES = (
     "separate_padding, permute_input, sink_shapes, hoist_shapes, cancel_permutes, sink_extremes, align_sums, "
-    "join_rescaled, collapse_chains, fold_constants, sink_integer_pooling, turn_products, fold_permutes, share_twins, "
-    "fold_fixed_channels, drop_unread, merge_parallel"
+    "join_rescaled, flatten_positions, collapse_chains, fold_constants, sink_integer_pooling, turn_products, "
+    "fold_permutes, share_twins, fold_fixed_channels, drop_unread, merge_parallel, rows_first"
 )
 FIGURES = "accuracy, rate, link, cycles, latency, lc, ff, ebr, spram, dsp"
 BoardName = Annotated[str, typer.Option("--board", "-b", help="Name, alias (ice40) or file of a board.")]
@@ -164,7 +165,7 @@ def build(
     board: BoardName = "icebreaker",
     out: Annotated[Path | None, typer.Option(help="Build folder instead of build/<model>-<board>.")] = None,
     clock: Annotated[float | None, typer.Option(metavar="MHZ", help="Clock that must be reached.")] = None,
-    target_fps: Annotated[float | None, typer.Option(help="Frames/s that suffice: the smallest such mapping.")] = None,
+    target_fps: Annotated[float | None, typer.Option(help="Least frames/s; the smallest mapping is taken.")] = None,
     style: Annotated[str, typer.Option(help="streaming: an engine a layer; shared: one for all; or auto.")] = "auto",
     array: Annotated[
         Path | None, typer.Option(metavar="BUILD", help="Make a program for the shared engine of another build.")
@@ -173,7 +174,7 @@ def build(
         bool, typer.Option("--reusable", help="With --style shared: an engine for other networks, too, with --array.")
     ] = False,
     sequences: Annotated[
-        int, typer.Option(min=1, help="Of a recurrent network, so many take turns, which keeps its engines busy.")
+        int, typer.Option(min=1, help="Sequences of a recurrent network, interleaved to keep engines busy.")
     ] = 1,
     overrides: Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Folding of single layers.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Place-and-route runs, of which the best counts.")] = 5,
@@ -195,7 +196,7 @@ def build(
     ] = "",
     calibrate: Calibrate = None,
     evaluate: Annotated[
-        Path | None, typer.Option(metavar="IMAGES.npy", help="With --labels: images that the accuracy is of.")
+        Path | None, typer.Option(metavar="IMAGES.npy", help="With --labels: images to measure the accuracy on.")
     ] = None,
     labels: Annotated[
         Path | None,
@@ -350,6 +351,7 @@ def report(build: BuildPath, json: Annotated[bool, typer.Option("--json", help="
 
     content = Build.load(build).report
     if json:
+        # Not by rich, which wraps lines and colours numbers: this is for programs.
         typer.echo(dumps(content, indent=1))
     else:
         OUT.print(render_report(content))
@@ -469,6 +471,7 @@ def search(
         progress=_progress(),
     )
     OUT.print(render_search(found))
+    # What was found is shown first; the exit code is that of any interrupted command.
     if found.interrupted:
         raise KeyboardInterrupt
 

@@ -156,6 +156,7 @@ def raise_all(problems: Sequence[NnhwError]) -> None:
         raise MappingProblems(problems) if mapping else ProblemList(problems)
 
 
+# In this order: a DoesNotFitError is a MappingError, too.
 _HEADINGS: tuple[tuple[tuple[type[NnhwError], ...], str], ...] = (
     ((InputError, BoardError), "Input"),
     ((DoesNotFitError,), "Does not fit"),

@@ -239,6 +239,7 @@ class DeviceIdentity:
             value = getattr(self, name)
             if not 0 < value < 1 << 32:
                 raise InputError(f"device identity: {name} must be in 1..2^32-1, not {value}; check the accelerator")
+        # The dataclass is frozen; of a longer hash, a device knows the first 16 digits alone.
         object.__setattr__(self, "model_hash", digits)
 
     @property
@@ -301,6 +302,7 @@ class Counters:
     def pack(self) -> bytes:
         """Return the payload of the answer to STATUS."""
         return STATUS_FORMAT.pack(
+            # The device's counters wrap around at these widths.
             self.cycles & 0xFFFFFFFF,
             self.input_wait & 0xFFFFFFFF,
             self.output_wait & 0xFFFFFFFF,

@@ -122,6 +122,7 @@ def _check_zip(entries: list[zipfile.ZipInfo], size: int) -> None:
         raise ValueError("it is compressed in another way than 'deflate': save it without compression")
     stored = [info for info in entries if info.compress_type == zipfile.ZIP_STORED]
     wrong = [info for info in stored if info.file_size != info.compress_size]
+    # Entries that overlap would let a small file unpack to any size.
     if wrong or sum(info.compress_size for info in entries) > size:
         claimed = sum(max(info.file_size, info.compress_size) for info in entries)
         raise ValueError(f"its entries claim {claimed} bytes, but the file has {size}")

@@ -17,19 +17,31 @@ from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.encoding import encode, pack_words
 from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.matmul import MatmulConfig, Thresholds
+from nnhw.engines.normalize import NormConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pool import PoolConfig
+from nnhw.engines.rows import RowConfig
 from nnhw.engines.slice import SliceConfig
+from nnhw.engines.softmax import PowersConfig, SharesConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import MappingError
+from nnhw.ir.ops import IntegerNorm, IntegerSoftmax
 from nnhw.ir.types import BIPOLAR, BIT, IntType
 
 CaseConfig = (
-    ChannelwiseConfig | ConvertConfig | FifoConfig | MatmulConfig | PadConfig | PoolConfig | SliceConfig | WindowConfig
+    ChannelwiseConfig
+    | ConvertConfig
+    | FifoConfig
+    | MatmulConfig
+    | PadConfig
+    | PoolConfig
+    | RowConfig
+    | SliceConfig
+    | WindowConfig
 )
 
 INT4, UINT4, UINT3, INT8, INT2 = IntType(-8, 7), IntType(0, 15), IntType(0, 7), IntType(-128, 127), IntType(-2, 1)
-TERNARY, UINT2 = IntType(-1, 1), IntType(0, 3)
+TERNARY, UINT2, POWER = IntType(-1, 1), IntType(0, 3), IntType(0, 65535)
 
 
 @dataclass(frozen=True)
@@ -147,6 +159,58 @@ def channelwise(
     return replace(base, requantizer=Thresholds(steps, np.arange(channels) % 2 == 1, code))
 
 
+def norm(
+    source: IntType,
+    lanes: int,
+    chunks: int,
+    rows: int = 5,
+    epsilon: int = 9,
+    fraction_bits: int = 10,
+    centered: bool = True,
+    code: IntType | None = None,
+    dsp: bool = False,
+) -> NormConfig:
+    """Return a normalization of rows, with thresholds where random results lie."""
+    op = IntegerNorm(0, epsilon, fraction_bits, centered)
+    base = NormConfig(source, lanes, chunks, rows, op, None, dsp)
+    if code is None:
+        return base
+    samples = replace(base, rows=64).golden(random_values(np.random.default_rng(chunks), source, (64, base.length)))
+    steps = np.stack(
+        [np.quantile(column, np.linspace(0.1, 0.9, code.high - code.low)) for column in samples.reshape(64, -1).T]
+    )
+    falls = np.arange(base.length) % 2 == 1
+    return replace(base, requantizer=Thresholds(steps.astype(np.int64), falls, code))
+
+
+def powers(
+    source: IntType, lanes: int, chunks: int, rows: int = 5, scale: float = 0.2, kept: float = 1.0
+) -> PowersConfig:
+    """Return the powers of rows, of which a random share is kept."""
+    table = np.round(65535 * np.exp(-scale * np.arange(source.high - source.low + 1))).astype(np.int64)
+    table = table[: np.argmin(table) + 1]
+    keep = np.random.default_rng(chunks).random((rows, lanes * chunks)) < kept
+    keep[:, 0] |= ~keep.any(axis=1)
+    return PowersConfig(source, lanes, chunks, rows, table, None if kept == 1 else keep)
+
+
+def shares(
+    lanes: int,
+    chunks: int,
+    rows: int = 5,
+    bits: int = 8,
+    high: int = 255,
+    code: IntType | None = None,
+    dsp: bool = False,
+) -> SharesConfig:
+    """Return the shares of powers that are drawn as 2**15 and more."""
+    base = SharesConfig(POWER, lanes, chunks, rows, IntegerSoftmax(0, bits, high), None, dsp)
+    if code is None:
+        return base
+    steps = np.sort(np.random.default_rng(chunks).integers(0, high // 2, (base.length, code.high - code.low)), axis=1)
+    return replace(base, requantizer=Thresholds(steps, np.arange(base.length) % 2 == 1, code))
+
+
 MATMULS: dict[str, Callable[[], MatmulConfig]] = {
     "matmul_single": lambda: matmul(1, 1, 1, 1, vectors=1),
     "matmul_single_threshold": lambda: matmul(1, 3, 1, 1, code=BIPOLAR, descending="all"),
@@ -224,6 +288,9 @@ WINDOWS: dict[str, Callable[[], WindowConfig]] = {
     "window_upsample": lambda: window((3, 4, 4), (1, 1), (2, 1), upsample=(2, 2), bits=3),
     "window_upsample_rows": lambda: window((3, 2, 2), (1, 1), (2, 1), upsample=(3, 1)),
     "window_upsample_columns": lambda: window((2, 3, 3), (1, 1), (1, 1), upsample=(1, 3), repeats=2),
+    "window_walks": lambda: window((1, 5, 4), (1, 5), (2, 1), walks=3, bits=3),
+    "window_walks_groups": lambda: window((3, 4, 4), (1, 4), (2, 1), groups=2, walks=3, repeats=2),
+    "window_walks_columns": lambda: window((2, 6, 2), (1, 2), (1, 1), stride=(1, 2), groups=2, walks=2),
     "window_roomy": lambda: window((5, 5, 4), (3, 3), (4, 3), address_bits=6, repeats=3),
     "window_in_luts": lambda: replace(window((5, 7, 2), (3, 3), (1, 3), repeats=2), in_luts=True),
 }
@@ -316,6 +383,40 @@ CONVERTS: dict[str, Callable[[], ConvertConfig]] = {
     "convert_narrow_8": lambda: ConvertConfig(8, 1, 1, beats=5),
 }
 
+SOFTMAXES: dict[str, Callable[[], RowConfig]] = {
+    "powers": lambda: powers(INT4, 2, 4),
+    "powers_in_block_ram": lambda: powers(INT8, 1, 17, scale=0.03),
+    "powers_clamped": lambda: powers(INT8, 3, 4, scale=0.5),
+    "powers_of_one": lambda: powers(UINT2, 1, 1),
+    "powers_of_bits": lambda: powers(BIPOLAR, 4, 2),
+    "powers_masked": lambda: powers(INT4, 2, 3, kept=0.5),
+    "powers_masked_wide": lambda: powers(INT8, 6, 1, rows=40, kept=0.3, scale=0.02),
+    "shares": lambda: shares(2, 4),
+    "shares_of_one": lambda: shares(1, 1, bits=15, high=1 << 15),
+    "shares_long": lambda: shares(1, 90, rows=3, bits=12),
+    "shares_wide": lambda: shares(5, 3, bits=1, high=2),
+    "shares_dsp": lambda: shares(3, 7, dsp=True),
+    "shares_requantized": lambda: shares(2, 3, code=INT2),
+}
+
+NORMS: dict[str, Callable[[], RowConfig]] = {
+    "norm_plain": lambda: norm(INT4, 2, 4),
+    "norm_serial": lambda: norm(INT8, 1, 16),
+    "norm_long": lambda: norm(UINT4, 1, 96, rows=3),
+    "norm_wide": lambda: norm(INT8, 12, 1, rows=6),
+    "norm_odd": lambda: norm(IntType(-3, 2), 1, 7, epsilon=0),
+    "norm_of_two": lambda: norm(UINT2, 2, 1, epsilon=0, fraction_bits=15),
+    "norm_of_one": lambda: norm(INT4, 1, 1),
+    "norm_of_bits": lambda: norm(BIPOLAR, 5, 4, epsilon=0, fraction_bits=4),
+    "norm_of_many_bits": lambda: norm(IntType(-32768, 32767), 1, 23, epsilon=1 << 38),
+    "norm_requantized": lambda: norm(INT4, 2, 6, code=UINT2),
+    "norm_dsp": lambda: norm(INT8, 4, 4, dsp=True, code=UINT2),
+    "norm_dsp_for_squares": lambda: norm(IntType(0, 255), 2, 200, rows=2, dsp=True),
+    "norm_rms": lambda: norm(INT4, 2, 4, centered=False),
+    "norm_rms_odd": lambda: norm(INT8, 1, 7, centered=False, epsilon=0, fraction_bits=1),
+    "norm_rms_unsigned": lambda: norm(UINT4, 3, 5, centered=False, dsp=True),
+}
+
 CASES: dict[str, Callable[[], CaseConfig]] = {
     **MATMULS,
     **WINDOWS,
@@ -326,6 +427,8 @@ CASES: dict[str, Callable[[], CaseConfig]] = {
     **SLICES,
     **FIFOS,
     **CONVERTS,
+    **NORMS,
+    **SOFTMAXES,
 }
 
 
@@ -349,6 +452,8 @@ def _types(config: CaseConfig) -> tuple[IntType, IntType]:
         return config.element, config.element
     if isinstance(config, ChannelwiseConfig):
         return config.activation, config.element
+    if isinstance(config, RowConfig):
+        return config.source, config.element
     unsigned = IntType(0, (1 << config.bits) - 1)
     return IntType(0, (1 << config.i_bits) - 1) if isinstance(config, PadConfig) else unsigned, unsigned
 
@@ -363,7 +468,11 @@ def _frame(config: CaseConfig, dtype: IntType, rng: np.random.Generator) -> tupl
         beats = random_values(rng, dtype, (config.i_beats, config.channel_lanes))
     else:
         lanes = (
-            config.lanes if isinstance(config, FifoConfig | PadConfig | PoolConfig | SliceConfig) else config.i_lanes
+            config.lanes
+            if isinstance(config, FifoConfig | PadConfig | PoolConfig | RowConfig | SliceConfig)
+            else config.i_lanes
         )
         beats = random_values(rng, dtype, (config.i_beats, lanes))
+        if isinstance(config, SharesConfig):  # the greatest power of a row is half of what there is, or more
+            beats[:: config.chunks, 0] |= 1 << 15
     return beats, config.golden(beats)

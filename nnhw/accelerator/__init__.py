@@ -4,7 +4,7 @@ from nnhw.accelerator.accelerator import Accelerator
 from nnhw.accelerator.boundaries import Boundary, StreamBoundary
 from nnhw.accelerator.formats import InputFormat, OutputFormat
 from nnhw.accelerator.stages import INPUT, Stage
-from nnhw.accelerator.streams import Stream, stream_order
+from nnhw.accelerator.streams import Stream, stream_order, tensor_order
 from nnhw.engines.contract import EngineConfig
 
 __all__ = [
@@ -18,4 +18,5 @@ __all__ = [
     "Stream",
     "StreamBoundary",
     "stream_order",
+    "tensor_order",
 ]

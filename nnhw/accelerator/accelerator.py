@@ -17,11 +17,12 @@ from nnhw.accelerator.formats import InputFormat, OutputFormat
 from nnhw.accelerator.stages import BUILT_IN, Stage
 from nnhw.accelerator.streams import Stream
 from nnhw.engines.own import engine_types
-from nnhw.engines.requantize import CommonSteps, DoubleScaler, Scaler, Table, Thresholds, ThresholdSearch
-from nnhw.engines.shared import ArrayConfig, Compute, Emit, Fill, Loop, SharedConfig
+from nnhw.engines.requantize import CommonSteps, DoubleScaler, RankedSteps, Scaler, Table, Thresholds, ThresholdSearch
+from nnhw.engines.shared import ArrayConfig, Compute, Emit, Fill, Loop, SharedConfig, StepMemory
 from nnhw.engines.timing import Schedule
 from nnhw.errors import BuildError
 from nnhw.ir.files import pack_arrays, widen_integers
+from nnhw.ir.ops import IntegerNorm, IntegerSoftmax
 from nnhw.ir.types import IntType
 from nnhw.reading import load_npz, parse_json
 
@@ -168,9 +169,9 @@ def _checked(loaded: Any) -> Accelerator:
 _KINDS: tuple[type, ...] = (
     Accelerator,
     *BUILT_IN,
-    *(InputFormat, OutputFormat, Schedule, Stage, Stream, IntType),
+    *(InputFormat, OutputFormat, Schedule, Stage, Stream, IntType, IntegerNorm, IntegerSoftmax),
     *(CommonSteps, DoubleScaler, Scaler, Table, Thresholds, ThresholdSearch),
-    *(ArrayConfig, Compute, Emit, Fill, Loop),
+    *(ArrayConfig, Compute, Emit, Fill, Loop, RankedSteps, StepMemory),
 )
 _TYPES = {kind.__name__: kind for kind in _KINDS}
 """The dataclasses that a file may name, by their names."""

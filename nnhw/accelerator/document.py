@@ -53,6 +53,7 @@ def load(value: Any, arrays: Mapping[str, np.ndarray], types: Mapping[str, type]
 
 
 def _load_array(value: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the array that an object of the JSON form names."""
     name = value.get("array")
     if not isinstance(name, str) or name not in arrays:
         raise ValueError(f"there is no array {name!r}")
@@ -83,6 +84,7 @@ def _as_word(value: Any, kind: Any) -> Any:
 
 @cache
 def _field_types(kind: type) -> dict[str, Any]:
+    """Return the annotated types of a dataclass's fields, by name."""
     hints = get_type_hints(kind)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 

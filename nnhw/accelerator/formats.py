@@ -69,6 +69,7 @@ class InputFormat:
                 f"no {self.turns} sequences take turns where frames are {'' if self.headed else 'no '}steps"
             )
         if self.lanes:
+            # The bytes that hold a beat in front of the first engine.
             wide = -(-self.lanes * self.element.bits // 8)
             if self.lanes < 1 or self.elements % self.lanes or (self.per_byte, self.beat_bytes) != (0, wide):
                 raise ValueError(f"{self.elements} elements do not come by {self.lanes} in {self.beat_bytes} bytes")
@@ -158,6 +159,7 @@ class InputFormat:
         """Return the bytes uint8 [N, frame_bytes] of bit patterns [N, elements]."""
         if self.lanes:
             return np.packbits(self._bits(patterns).reshape(len(patterns), -1), axis=1, bitorder="little")
+        # Elements of a byte do not overlap, so their weighted sum joins them.
         weights = 1 << (np.arange(self.per_byte) * self.element.bits)
         return (patterns.reshape(len(patterns), -1, self.per_byte) * weights).sum(axis=2).astype(np.uint8)
 
@@ -264,6 +266,7 @@ class OutputFormat:
     def pack_beats(self, values: np.ndarray) -> np.ndarray:
         """Return the bytes uint8 [N, frame_beats] that leave the last engine for int values [N, *shape]."""
         streamed = stream_order(values.reshape(len(values), *(self.streamed or self.shape)))
+        # Exact: values of a format are multiplier * element + offset.
         elements = (streamed - self._stream_offsets()) // self.multiplier
         patterns = encode(elements, self.element) if self.element.bipolar else elements
         shifts = 8 * np.arange(self.element_bytes)

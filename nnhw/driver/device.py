@@ -165,6 +165,13 @@ class Device:
         return facts_table(f"Device '{self.accelerator.name.removesuffix('_body')}'", facts)
 
     @property
+    def result_keys(self) -> tuple[str, ...]:
+        """What several results are called: their keys, or their numbers in a tuple; none where there is one result."""
+        if self._tail is None or (len(self._tail.outputs) == 1 and not self._tail.keys):
+            return ()
+        return self._tail.keys or tuple(map(str, range(len(self._tail.outputs))))
+
+    @property
     def _frames(self) -> str:
         """What the device is sent, in a word for people."""
         return "steps" if self.accelerator.input_format.headed else "images"
@@ -367,7 +374,7 @@ class Device:
         def decode(values: np.ndarray, step: Any) -> Any:
             results = run_in_chunks(tail, values.reshape(1, *steps, *values.shape))
             bare = tuple(np.ascontiguousarray(one.reshape(one.shape[1 + len(steps) :])) for one in results)
-            return _in_form(bare, as_array(step)[1])
+            return _in_form(tail, bare, as_array(step)[1])
 
         return Stream(self, lambda step: encode_step(self, head, step), decode)
 
@@ -437,13 +444,13 @@ class Device:
 
     def _finish(self, values: np.ndarray, torch: Any) -> Any:
         assert self._tail is not None
-        return _in_form(run_in_chunks(self._tail, values), torch)
+        return _in_form(self._tail, run_in_chunks(self._tail, values), torch)
 
 
-def _in_form(outputs: tuple[np.ndarray, ...], torch: Any) -> Any:
-    """Return outputs as a tuple, a single one by itself; as tensors if `torch` is the module."""
+def _in_form(tail: Graph, outputs: tuple[np.ndarray, ...], torch: Any) -> Any:
+    """Return outputs as the model returns them; as tensors if `torch` is the module."""
     made: tuple[Any, ...] = outputs if torch is None else tuple(map(torch.from_numpy, outputs))
-    return made[0] if len(made) == 1 else made
+    return tail.in_form(made)
 
 
 def _described(identity: DeviceIdentity) -> str:

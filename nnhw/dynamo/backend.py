@@ -127,7 +127,7 @@ class _Compiled:
         """Return the split graph for the present weights; it is made if there is none."""
         with self._lock:
             if self._split is None or not all(_same(args[place], kept) for place, kept in self._constants.items()):
-                # Tracing patches torch for all threads, so only one may trace at a time, and Dynamo must not at all.
+                # Tracing patches torch for all threads, so only one may trace at a time, and Dynamo may not meanwhile.
                 with compile_lock, torch.inference_mode(False), torch.no_grad():
                     self._split = self._make(args)
                     self._constants = self._built_with(args)

@@ -137,6 +137,7 @@ class _Copier:
         for node in region.nodes:
             self._copy(node)
         self.graph.output(self._copies[region.output])
+        # It is added for nodes that read the size of the batch: none did.
         if not self._size.users:
             self.graph.erase_node(self._size)
 
@@ -219,6 +220,7 @@ def _buffer_name(node: fx.Node, root: nn.Module) -> str:
 
 
 def _hash(tensor: Tensor) -> str:
+    # Flattened, as a tensor without axes cannot be viewed as bytes.
     return hashlib.sha256(tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes()).hexdigest()
 
 

@@ -63,6 +63,7 @@ def operators_of(node: fx.Node) -> Operators:
         with quiet_torch(), torch.no_grad():
             traced = make_fx(_caller(node), pre_dispatch=True)(*(one.meta[VALUE] for one in inputs))
     except Exception:  # of any kind: an operator may do what it likes
+        # Its name is all that is known: by that it may have changed its inputs.
         return Operators(changed=tuple(inputs) if _sounds_in_place(node) else (), failed=True)
     return _read(traced.graph, inputs)
 
@@ -92,6 +93,7 @@ def layer_of(node: fx.Node) -> str:
 def _path(source: str) -> Iterator[str]:
     """Yield the names of modules in a path that Dynamo writes as L['self'].net.1 or L['self']._modules['net']."""
     parts = source.replace("[", ".").replace("]", "").replace("'", "").replace('"', "").split(".")
+    # The first two are L and self.
     yield from (part for part in parts[2:] if part and part != "_modules" and not part.startswith("__"))
 
 

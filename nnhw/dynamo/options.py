@@ -59,6 +59,7 @@ class CompileOptions:
     def __post_init__(self) -> None:
         for name, kinds, needed in _KINDS:
             value = getattr(self, name)
+            # True and False are whole numbers for Python, but not for these options.
             if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
                 raise InputError(f"option '{name}' of the backend 'nnhw' needs {needed}, given {value!r}")
         if self.max_parts is not None and self.max_parts < 1:

@@ -40,6 +40,7 @@ _SHOWN = 16  # hexadecimal digits of a key in the name of a folder
 _TRIED = "lower"  # the last stage of a trial: a model that passes it has an integer form
 _SEPARATE = ("lower", "map", "elaborate", "build")
 
+# Held while a part is built, so that no two threads build the same one.
 _LOCK = threading.RLock()
 _RUNNERS: dict[tuple[str, str, int | None, str], Runner] = {}
 
@@ -137,6 +138,7 @@ def runner_of(part: Extracted, options: CompileOptions) -> tuple[Runner, str]:
     key = key_of(part, options)
     with _LOCK:
         folder = folder_of(key, options)
+        # A runner keeps one link open, at one rate.
         name = (key, options.link, options.baud, str(folder))
         if name in _RUNNERS:
             return _RUNNERS[name], "open already"

@@ -211,6 +211,7 @@ def _replace(traced: TracedGraph, work: _Work, holder: nn.Module, found: _Found)
     _begin_again(traced, output, call)
     for node in region.nodes:
         work.rows[node.name] = Placed(node.name, operation_of(node), place_of(node), number)
+    # Quantizers of the source may have readers outside of the region: these stay.
     for node in reversed(region.nodes):
         if not node.users:
             traced.graph.erase_node(node)

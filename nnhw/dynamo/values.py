@@ -97,6 +97,7 @@ class TracedGraph:
             if node in refused:
                 found[node] = NodeValue(Dependence.HOST, why=refused[node])
             elif node in self.constants:
+                # A parameter or buffer that is changed in place is no constant.
                 found[node] = NodeValue(Dependence.HOST if node in changed else Dependence.CONSTANT)
             elif node.op != "output":
                 found[node] = self._value(node, found)

@@ -107,6 +107,7 @@ class ChannelwiseConfig(EngineConfig):
         """The lane arithmetic of 'dot' and 'sum': what raw sums mean. A sum counts as a dot product with ones."""
         if self.op == "dot" and self.weight is not None:
             return LaneArithmetic(self.activation, self.weight)
+        # With these types of a weight that is always +1, a raw sum counts bits, or is the sum itself.
         return LaneArithmetic(self.activation, BIPOLAR if self.activation.bipolar else IntType(1, 1))
 
     @property

@@ -78,7 +78,7 @@ class EngineConfig(ABC):
     @property
     def most_i_beats(self) -> int:
         """Beats of one frame at the busiest input."""
-        return max(self.i_beats) if isinstance(self.i_beats, tuple) else self.i_beats
+        return max(self.i_beats, default=0) if isinstance(self.i_beats, tuple) else self.i_beats
 
     @property
     def cycles(self) -> int:

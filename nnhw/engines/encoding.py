@@ -32,6 +32,7 @@ def decode(patterns: np.ndarray, dtype: IntType) -> np.ndarray:
     if dtype.bipolar:
         return 2 * patterns - 1
     if dtype.signed:
+        # Extends the sign: inverting the top bit and subtracting its weight keeps it 0, or makes it -1.
         sign = 1 << (dtype.bits - 1)
         return (patterns ^ sign) - sign
     return patterns
@@ -83,4 +84,5 @@ def bits_for_range(low: int, high: int) -> tuple[int, bool]:
     """Return (bits, signed) of the narrowest number, unsigned or two's complement, for low..high; at least one bit."""
     if low >= 0:
         return max(1, high.bit_length()), False
+    # -2**k takes k bits beside the sign, as 2**k - 1 does: hence -low - 1.
     return max((-low - 1).bit_length(), max(high, 0).bit_length()) + 1, True

@@ -132,6 +132,7 @@ class FifoModel:
         """Write a word, read a word."""
         if self.large:
             return self._step_large(i_valid, o_ready)
+        # What is read follows from the level before: a word that comes in now can be read in the next cycle.
         level, before = self.level, self.o_valid
         write = i_valid and level < self.words
         # The words before, the one that comes in, and the output register.

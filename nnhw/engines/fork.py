@@ -68,6 +68,7 @@ class ForkModel:
 
     def step(self, i_valids: Sequence[bool], o_readies: Sequence[bool]) -> bool:
         """Hand over copies, take a beat when none is left."""
+        # A beat goes to all outputs at once, so it comes in only when no copy of the one before is left.
         pending = [valid and not ready for valid, ready in zip(self.o_valids, o_readies, strict=True)]
         after = [True] * len(pending) if i_valids[0] and not any(pending) else pending
         changed = after != self.o_valids or pending != self.o_valids

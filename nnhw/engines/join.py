@@ -66,6 +66,7 @@ class SumConfig(EngineConfig):
     @property
     def raw(self) -> IntType:
         """Type of a sum."""
+        # Sorted, because a negative factor exchanges the ends of a range.
         ends = [sorted((factor * i.low, factor * i.high)) for factor, i in zip(self.factors, self.inputs, strict=True)]
         return IntType(sum(low for low, _ in ends), sum(high for _, high in ends))
 
@@ -121,11 +122,17 @@ def signed_digits(factor: int) -> list[tuple[int, int]]:
 
 
 class JoinedPipelineModel:
-    """Cycle model: a pipeline that takes a beat of every input at once."""
+    """Cycle model: a pipeline that takes a beat of every input at once.
 
-    def __init__(self, inputs: int, latency: int) -> None:
+    Parameters
+    ----------
+    inputs: streams.
+    latency, period, silent, burst: see `PipelineModel`.
+    """
+
+    def __init__(self, inputs: int, latency: int, period: int = 1, silent: int = 0, burst: int = 1) -> None:
         self.inputs = inputs
-        self.pipeline = PipelineModel(latency)
+        self.pipeline = PipelineModel(latency, period, silent, burst)
         self.o_valids = [False]
 
     def ready(self, o_readies: Sequence[bool], i_valids: Sequence[bool]) -> list[bool]:
@@ -153,6 +160,8 @@ class ConcatConfig(EngineConfig):
     chunks: beats of each input in a turn.
     bits: bits of an element.
     turns: of one frame: a turn is a pixel where channels are joined, a row where columns are, else the frame.
+    constants: so many of the first inputs are the same for each frame: they are taken only while the input behind them
+        has a beat, so that nothing of a frame leaves before anything of it came in.
 
     Timing: one beat a cycle, which leaves one cycle after it came in.
     """
@@ -161,6 +170,13 @@ class ConcatConfig(EngineConfig):
     chunks: tuple[int, ...]
     bits: int
     turns: int
+    constants: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.constants < len(self.chunks):
+            raise MappingError(
+                f"a concatenation of {len(self.chunks)} streams needs one that is no constant, given {self.constants}"
+            )
 
     @property
     def i_beats(self) -> tuple[int, ...]:
@@ -187,22 +203,28 @@ class ConcatModel:
     def __init__(self, config: ConcatConfig) -> None:
         # Which input each beat of a turn comes from.
         self.turns = [index for index, chunks in enumerate(config.chunks) for _ in range(chunks)]
-        self.inputs = len(config.chunks)
+        self.inputs, self.constants = len(config.chunks), config.constants
         self.beat = 0
         self.o_valids = [False]
 
     def ready(self, o_readies: Sequence[bool], i_valids: Sequence[bool]) -> list[bool]:
         """Return for each input whether the register takes its beat."""
         readies = [False] * self.inputs
-        readies[self.turns[self.beat]] = o_readies[0] or not self.o_valids[0]
+        turn = self.turns[self.beat]
+        readies[turn] = (o_readies[0] or not self.o_valids[0]) and self._may(turn, i_valids)
         return readies
+
+    def _may(self, turn: int, i_valids: Sequence[bool]) -> bool:
+        """Return whether the input whose turn it is may be taken: constants wait for what is behind them."""
+        return turn >= self.constants or i_valids[self.constants]
 
     def step(self, i_valids: Sequence[bool], o_readies: Sequence[bool]) -> bool:
         """Take the next beat, if it is there."""
         before = self.o_valids[0]
         if before and not o_readies[0]:
             return False
-        taken = i_valids[self.turns[self.beat]]
+        turn = self.turns[self.beat]
+        taken = i_valids[turn] and self._may(turn, i_valids)
         self.o_valids = [taken]
         self.beat = (self.beat + taken) % len(self.turns)
         return before or taken

@@ -131,6 +131,8 @@ class MatmulConfig(EngineConfig):
         """First cells of the pairs that share a DSP block: cell and next cell are in one group, and both use DSP."""
         if not self.paired or self.simd > 1:
             return ()
+        # Cells with DSP blocks are the last ones. In the group where they begin, pairs begin there, too; a last cell of
+        # a group that has no neighbour left stays alone.
         first = self.pe - self.dsp_pe
         groups = (range(start, start + self.hop) for start in range(0, self.pe, self.hop))
         return tuple(cell for group in groups for cell in group[max(0, first - group[0]) : -1][::2])
@@ -219,6 +221,7 @@ class MatmulConfig(EngineConfig):
         """
         read = np.asarray(beats[0]).reshape(self.vectors, self.folds, -1)
         results = [self.results(read[:, fold]) for fold in range(self.folds)]
+        # Of what the whole matrix makes of a fold's vectors, only the outputs of that fold are computed.
         parts = [result[:, fold * self.pe : (fold + 1) * self.pe] for fold, result in enumerate(results)]
         return np.concatenate(parts, axis=1).reshape(-1, self.drain)
 

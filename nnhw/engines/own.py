@@ -165,11 +165,13 @@ def register(operator: type[Op], engine: type[OwnEngine]) -> None:
     known = OPS.get(name)
     if known is not None and _home(known) != _home(operator):
         raise InputError(f"'{known.__qualname__}' of {_home(known)[0]} is registered as '{name}'; take another `name`")
+    # Files of builds have engines by the names of their classes, so these must be different.
     other = next(
         (key for key, value in ENGINES.items() if value.__name__ == engine.__name__ and key is not known), None
     )
     if other is not None:
         raise InputError(f"an engine '{engine.__name__}' is registered, of operator '{other.name}'; rename one of them")
+    # The same file was read before: the new classes replace those of then.
     if known is not None:
         ENGINES.pop(known, None)
     engine.__annotations__ = _resolved(engine)

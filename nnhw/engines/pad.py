@@ -116,6 +116,7 @@ class PadModel:
         before = self.o_valid
         if before and not o_ready:
             return False
+        # Border needs no input, but for the first beat of a frame, which waits until the frame is there.
         waits = self.beat == 0 or self.inside[self.beat]
         self.o_valid = i_valid or not waits
         if self.o_valid:

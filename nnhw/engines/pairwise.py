@@ -127,6 +127,7 @@ def pair_range(op: str, left: IntType, right: IntType) -> IntType:
         return product_range(left, right)
     if left.bipolar and right.bipolar:
         return BIPOLAR
+    # Maximum and minimum rise with both operands, so the ends of their ranges give the ends of the result's.
     pick = OPERATIONS[op]
     return IntType(int(pick(left.low, right.low)), int(pick(left.high, right.high)))  # type: ignore[arg-type]
 

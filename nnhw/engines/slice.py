@@ -77,6 +77,7 @@ class SliceModel:
 
     def step(self, i_valid: bool, o_ready: bool) -> bool:
         """Pass one clock edge: keep a beat or drop one."""
+        # A beat that is dropped changes the place in the turn, even while the register is full.
         before, taken = self.o_valid, i_valid and self.ready(o_ready)
         if o_ready or not before:
             self.o_valid = taken and self.first <= self.beat < self.end

@@ -76,6 +76,7 @@ class StateConfig(EngineConfig):
     @property
     def memory(self) -> FifoConfig:
         """The FIFO that holds the states, with room for one more: the next state may come while one still leaves."""
+        # One more than the beats that are to be in its memory: that is how depths of FIFOs count.
         return FifoConfig((self.sequences + 1) * self.chunks + 1, self.lanes, self.element.bits, self.chunks)
 
     def golden(self, *beats: np.ndarray) -> np.ndarray:
@@ -91,7 +92,7 @@ class StateConfig(EngineConfig):
 class StateModel:
     """Cycle model: a FIFO with a state of each sequence after a reset, which is read while a head is there."""
 
-    late_inputs = (NEXT,)
+    late_inputs = (NEXT,)  # read by `nnhw.engines.timing.late_inputs`
 
     def __init__(self, config: StateConfig) -> None:
         self.chunks, self.words = config.chunks, config.memory.words
@@ -100,6 +101,7 @@ class StateModel:
         self.o_valids = [False]
 
     def _reads(self, head: bool, o_ready: bool) -> bool:
+        """Return whether a beat of the state is read in this cycle."""
         return head and self.level > 0 and (o_ready or not self.o_valids[0])
 
     def ready(self, o_readies: Sequence[bool], i_valids: Sequence[bool]) -> list[bool]:

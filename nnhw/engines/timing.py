@@ -309,6 +309,7 @@ def run_until_periodic(
     if held is not None:
         models[held] = _Held(models[held])
     network = _Network(models, sources, o_beats)
+    # As at the first frame of a device: an engine may do something before it takes a beat, such as fetch its program.
     network.rest(frame_cycles)
     if held is not None:
         network.fill(held, MOST_FILLED * frame_cycles)
@@ -327,6 +328,20 @@ def run_until_periodic(
             if slower or period or (len(ends) >= most[0] and cycle >= most[1]):
                 return NetworkRun(first, tuple(ends), period, network.model_ends)
     raise StuckError(_stuck(f"end frame {len(ends)} in {frame_cycles} cycles"))
+
+
+def cycles_to_rest(
+    models: Sequence[CycleModel | NetworkModel], sources: Sequence[Sequence[Source]], limit_cycles: int
+) -> int:
+    """Return the cycles from the reset on after which a network without input changes no more; see `run_network`.
+
+    Raises
+    ------
+    StuckError: it still changes after so many cycles.
+    """
+    network = _Network(models, sources)
+    network.rest(limit_cycles)
+    return network.cycle
 
 
 MOST_FILLED = 100
@@ -366,11 +381,13 @@ class _Held:
         return state
 
     def _seen(self, o_ready: Any) -> Any:
+        """Return the readies that the model sees at its outputs: none while it is held."""
         if not self._held:
             return o_ready
         return [False] * len(o_ready) if isinstance(o_ready, list) else False
 
     def _show(self) -> None:
+        """Show the valids of the model's outputs, unless it is held."""
         if self._held:
             return
         if hasattr(self, "o_valids"):
@@ -415,9 +432,13 @@ class _Network:
         """Valids of this cycle of streams that lead backwards: their source is stepped before their reader is."""
         self.frame_ends: list[list[int]] = [[] for _ in range(count)]
         self._awake = [True] * len(models) + [True]  # the last one stands for both ends of the network
+        # What `step` needs of each model with a single input and output, in the order in which they are stepped.
         self._nodes: list[tuple[int, Any, bool, int, int, int, int]] = [
             (index, model, not hasattr(model, "o_valids"), i, o, self._writers[i], self._readers[o])
-            for index, (model, (i, *_), (o, *_)) in enumerate(zip(models, self._inputs, self._outputs, strict=True))
+            # What has no input is no single model, and is asked for none.
+            for index, (model, (i, *_), (o, *_)) in enumerate(
+                zip(models, ([*wires, 0] for wires in self._inputs), self._outputs, strict=True)
+            )
         ][::-1]
 
     def _sides(self, rows: list[list[int]], count: int) -> list[int]:
@@ -445,6 +466,7 @@ class _Network:
     @property
     def is_still(self) -> bool:
         """Whether nothing changes any more, unless the input does."""
+        # The last entry stands for the ends of the network, which are never stepped.
         self._awake[-1] = False
         return True not in self._awake
 

@@ -37,6 +37,7 @@ class WindowConfig(EngineConfig):
     groups: the channels of a window leave in so many groups, each `repeats` times before the next one;
         `channel_lanes` divides the channels of a group.
     upsample: (rows, columns) that each pixel becomes, all alike, for kernel, stride and block (1, 1).
+    walks: how often all windows of a row of blocks are read, one after the other, before its rows are free.
     large: the line buffer is in large RAM.
     in_luts: the line buffer is in writable LUTs, which only some families have.
 
@@ -62,6 +63,7 @@ class WindowConfig(EngineConfig):
     dilation: tuple[int, int] = (1, 1)
     groups: int = 1
     upsample: tuple[int, int] = (1, 1)
+    walks: int = 1
     large: bool = False
     in_luts: bool = False
 
@@ -159,7 +161,7 @@ class WindowConfig(EngineConfig):
     def row_beats(self) -> int:
         """Output beats of one row of blocks."""
         pixels = self.blocks[1] * self.block[0] * self.block[1] * self.upsample[0] * self.upsample[1]
-        return pixels * self.groups * self.repeats * self.steps
+        return pixels * self.walks * self.groups * self.repeats * self.steps
 
     @property
     def i_beats(self) -> int:
@@ -188,8 +190,8 @@ class WindowConfig(EngineConfig):
         """Return the loops of one frame, innermost first.
 
         They are: chunk, kernel column, kernel row, repeat, group, copy of a column, column in a block, row in a block,
-        block, copy of a row, row of blocks. Where kernel columns and chunks are one run of consecutive words, they are
-        one loop. Frames follow one another in memory.
+        block, walk, copy of a row, row of blocks. Where kernel columns and chunks are one run of words, they are one
+        loop. Frames follow one another in memory.
         """
         (stride_y, stride_x), (step_y, step_x), chunks = self.stride, self.dilation, self.chunks
         group_chunks, row = chunks // self.groups, self.row_words
@@ -206,6 +208,8 @@ class WindowConfig(EngineConfig):
             (self.block[0], stride_y * row),
             (self.blocks[1], self.block[1] * stride_x * chunks),
         ]
+        if self.walks > 1:
+            loops.append((self.walks, 0))
         if self.upsample[0] > 1:
             loops.append((self.upsample[0], 0))
         loops.append((self.blocks[0], self.rows_step * row))
@@ -261,8 +265,10 @@ class WindowConfig(EngineConfig):
 
     def _pixels(self) -> Iterator[tuple[int, int]]:
         """Yield (row, column) of the first tap of every window, in the order of the stream."""
-        for block_y, block_x in product(
-            range(self.blocks[0] * self.upsample[0]), range(self.blocks[1] * self.upsample[1])
+        for block_y, _, block_x in product(
+            range(self.blocks[0] * self.upsample[0]),
+            range(self.walks),
+            range(self.blocks[1] * self.upsample[1]),
         ):
             for y, x in product(range(self.block[0]), range(self.block[1])):
                 yield (block_y * self.block[0] + y) * self.stride[0], (block_x * self.block[1] + x) * self.stride[1]
@@ -306,6 +312,7 @@ class WindowModel:
         told = self.completed or self.freed
         if self.large:
             self._pause(read, o_ready or not before)
+        # What each side does in this cycle is known to the other one only in the next.
         completed = self._write() if write else 0
         if o_ready or not before:
             self.o_valid = read

@@ -140,6 +140,7 @@ def _rows(boxes: Mapping[str, Box], edges: Sequence[tuple[str, str]]) -> dict[st
         read[end].append(start)
     found: dict[str, int] = {}
     for name in boxes:
+        # Boxes are in the order of the graph, so that what a box reads has its row.
         found[name] = max((found[other] + 1 for other in read[name]), default=0)
     return found
 

@@ -173,6 +173,7 @@ class _OnnxEmitter(Emitter):
             last = self.emit("Slice", node.inputs[0], *ends)
             self.finish(node, self.emit("Squeeze", last, self.constant([1])))
         elif isinstance(node.op, ReverseSteps):
+            # ONNX's way to reverse an axis: from the last index in steps of -1 to beyond the first.
             ends = (self.constant([value]) for value in (-1, np.iinfo(np.int64).min, 1, -1))
             self.finish(node, self.emit("Slice", node.inputs[0], *ends))
         else:

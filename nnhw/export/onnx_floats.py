@@ -39,6 +39,7 @@ def _quantize(emitter: Emitter, node: Node) -> None:
 
 
 def _half_up(emitter: Emitter, number: str, dtype: type[np.generic]) -> str:
+    # Not Floor(number + 0.5): that sum is rounded, and 0.49999999999999994 would become 1.
     whole = emitter.emit("Floor", number)
     rest = emitter.emit("GreaterOrEqual", emitter.emit("Sub", number, whole), emitter.constant(0.5, dtype))
     return emitter.emit("Add", whole, emitter.cast(rest, dtype))

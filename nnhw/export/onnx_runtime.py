@@ -6,10 +6,13 @@ import numpy as np
 import onnxruntime
 
 from nnhw.ir import Graph
+from nnhw.ir.interpreter import joined
 
 
 def run_file(content: bytes, graph: Graph, inputs: np.ndarray, optimized: bool = True) -> np.ndarray:
-    """Return the results [N, *shape] that ONNX Runtime computes with an exported model of one input and one output.
+    """Return the results [N, *shape] that ONNX Runtime computes with an exported model of one input.
+
+    Several results are joined: [N, elements].
 
     Parameters
     ----------
@@ -25,5 +28,4 @@ def run_file(content: bytes, graph: Graph, inputs: np.ndarray, optimized: bool =
     session = onnxruntime.InferenceSession(content, options, ["CPUExecutionProvider"])
     node = graph.inputs[0]
     dtype = np.int64 if node.type.is_int else np.float64
-    result: np.ndarray = session.run(None, {node.name: inputs.astype(dtype)})[0]
-    return result
+    return joined(session.run(None, {node.name: inputs.astype(dtype)}))

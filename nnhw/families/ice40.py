@@ -18,6 +18,7 @@ _ULTRA = "u"
 
 
 def _synth(device: str, dsp: bool) -> str:
+    """Return the synthesis command; see `Tools.synth`."""
     kind = _ULTRA if device.startswith(_ULTRA) else device[:2]
     # -abc9 is what yosys 0.70 does on its own, and older ones do not.
     return f"synth_ice40 -device {kind} -top top -abc9{' -dsp' if dsp else ''}"

@@ -126,9 +126,11 @@ class Logic:
         return Cost(lc=1 if bits <= 4 or lowest == limit or limit + lowest == 1 << bits else bits + 3)
 
     def _chain_lc(self, bits: int) -> int:
+        """Return the logic cells of a carry chain for a sum of `bits` bits."""
         return -(-(bits + self.chain_bits) // self.carry_bits) * self.carry_lc
 
     def _adder_lc(self, bits: int) -> int:
+        """Return the logic cells of an adder of `bits` bits, as synthesis makes it."""
         if bits <= 0:
             return 0
         return self.small_adders[bits - 1] if bits <= len(self.small_adders) else self._chain_lc(bits)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 
 from nnhw.boards import Board, load_board
 from nnhw.flow.options import Options
@@ -46,7 +47,7 @@ def advise(graph: Graph, board: str, options: Options, progress: Progress, secon
     ----------
     graph: captured, not lowered yet.
     board: name of the board, or path of its file.
-    seconds: time limit: no mapping begins later than this; at least one is always made.
+    seconds: time limit: no form is lowered or mapped later than this; one at least always is.
 
     Raises
     ------
@@ -55,10 +56,11 @@ def advise(graph: Graph, board: str, options: Options, progress: Progress, secon
     given, found = load_board(board), list[Trial]()
     free = replace(options, overrides={}, array=None)
     start = time.monotonic()
-    for variant, body, target in _candidates(graph, given, found, progress):
-        # The first form is mapped however long lowering took, so that there is always an answer.
+    for variant, form, target in _candidates(graph, given, found, progress):
+        # The first form is mapped however long it takes, so that there is always an answer.
         if found and time.monotonic() - start > seconds:
             return Advice(_fitting(found), len(found), seconds)
+        body = form()
         with progress.stage(f"map on {target.name}, {variant}"):
             found.append(attempt(body, variant, target, (), free))
     return Advice(_fitting(found), len(found))
@@ -70,22 +72,25 @@ def _fitting(found: Sequence[Trial]) -> tuple[Trial, ...]:
 
 def _candidates(
     graph: Graph, board: Board, found: Sequence[Trial], progress: Progress
-) -> Iterator[tuple[Variant, Graph, Board]]:
-    """Yield the next variant, its integer graph and a board to map it on; `found` has the trials made until then."""
+) -> Iterator[tuple[Variant, Callable[[], Graph], Board]]:
+    """Yield the next variant, what lowers it to its integer graph, and a board to map that on.
+
+    `found` has the trials made until then.
+    """
     forms = variants(graph, None)
     own, same = next(forms)
     plain = plain_variant(graph)
     if plain is not None:
-        yield plain[0], lowered(plain[1], plain[0], progress), board
+        yield plain[0], partial(lowered, plain[1], plain[0], progress), board
     try:
         for variant, form in forms:
             # `found` is the caller's list and grows between two yields: what fits already makes forms that take more
             # away pointless.
             if not any(one.fits and _is_nearer(one.variant, variant) for one in found):
-                yield variant, lowered(form, variant, progress), board
+                yield variant, partial(lowered, form, variant, progress), board
     except NotNarrowedError as error:
         progress.note(f"fewer bits were not tried: {error}")
-    body = lowered(same, own, progress)
+    body = cache(partial(lowered, same, own, progress))
     for other, _ in devices(()):
         larger = other.resources.lc > board.resources.lc
         if larger and not any(one.fits and one.variant.own and one.board.family == other.family for one in found):

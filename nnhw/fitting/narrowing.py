@@ -106,7 +106,7 @@ def with_plain_activations(graph: Graph) -> Graph:
     Tanh becomes a clamp to -1..1, sigmoid a hard sigmoid, all others ReLU.
     """
     nodes = [_made_plain(node) for node in graph.nodes]
-    return Graph(graph.name, tuple(nodes), graph.outputs, graph.constants).pruned()
+    return replace(graph, nodes=tuple(nodes)).pruned()
 
 
 def activations_of(graph: Graph) -> tuple[str, ...]:

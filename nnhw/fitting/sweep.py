@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 WIDTHS = ((8, 8), (8, 4), (4, 8), (4, 4), (2, 4), (2, 2))
 """Bits of (weights, activations) that are tried when none are named, widest first; each is cut to the network's own."""
-BITS_MAX = 16
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,12 +52,7 @@ class Fits:
         return f"<Fits of '{self.name}': {len(fitting)} of {len(self.trials)} fit{best}>"
 
     def _repr_html_(self) -> str:
-        rows = {
-            f"{one.board.name}, {one.variant}": f"{one.rate:,.0f} images/s ({one.style})"
-            if one.fits
-            else "does not fit"
-            for one in self.trials
-        }
+        rows = {f"{one.board.name}, {one.variant}": _outcome(one) for one in self.trials}
         return facts_table(self.name, rows)
 
 

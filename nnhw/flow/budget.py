@@ -47,6 +47,7 @@ def available(board: Board) -> Budget:
         ebr=board.resources.ebr - room.link.ebr - room.spare_ebr,
         dsp=board.resources.dsp,
         spram=board.resources.spram,
+        # A board states no flip-flops where each logic cell has one: then the limit of logic cells is theirs.
         ff=board.resources.ff * room.usable_ff - room.link.ff if board.resources.ff else inf,
     )
 

@@ -55,12 +55,15 @@ class Options:
     link: str = ""
 
     def __post_init__(self) -> None:
-        for name, unit in (("clock_hz", "Hz"), ("target_fps", "frames/s")):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise InputError(f"option {name} needs a positive number of {unit}, given {value}")
-        if self.sequences < 1:
-            raise InputError(f"--sequences are 1 or more, given {self.sequences}")
+        clock_mhz = None if self.clock_hz is None else self.clock_hz / 1e6
+        for name, rate, unit in (("--clock", clock_mhz, "MHz"), ("--target-fps", self.target_fps, "frames/s")):
+            if rate is not None and not 0 < rate < float("inf"):
+                raise InputError(f"{name} needs a positive number of {unit}, given {rate:g}")
+        # The command line refuses these numbers by itself; here they come from Python.
+        for name, least in (("seeds", 1), ("jobs", 1), ("frames", 0), ("netlist_frames", 0), ("sequences", 1)):
+            count = getattr(self, name)
+            if count < least:
+                raise InputError(f"--{name.replace('_', '-')} needs a whole number from {least} on, given {count}")
         if self.style not in STYLES:
             raise InputError(f"--style is one of {', '.join(STYLES)}; given '{self.style}'")
         if self.array is not None and self.style == "streaming":

@@ -269,6 +269,7 @@ STAGES = (
     ),
     BuildStage("elaborate", ("map",), (), elaborate),
     BuildStage("simulate", ("capture", "lower", "map", "elaborate"), ("frames",), simulate),
+    # `jobs` is no setting: the result does not depend on it.
     BuildStage("build", ("map",), ("clock_hz", "seeds"), build),
     BuildStage("netlist", ("capture", "lower", "map", "build"), ("netlist_frames",), netlist),
 )

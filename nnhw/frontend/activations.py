@@ -106,6 +106,7 @@ def power(translator: Translator, call: Call) -> Value:
         return call["self"]  # type: ignore[no-any-return]
     x = translator.floats(call["self"], call.location)
     if exponent == 3:
+        # As torch does: x * x * x.
         square = translator.emit(call, op, x, suffix="square")
         return Float(translator.emit(call, Multiply(), square, x))
     one = [translator.array(f"{translator.label(call)}.one", np.array(1.0), call.location)] if exponent == -1 else []

@@ -17,7 +17,7 @@ from torch.export import ExportedProgram
 from nnhw.errors import ExactnessError
 from nnhw.ir import Graph, Node, run
 from nnhw.ir.graph import levels, named
-from nnhw.ir.interpreter import folded
+from nnhw.ir.interpreter import folded, joined
 from nnhw.ir.noise import decided, rounding_noise
 from nnhw.ir.ops import ArgMax, Quantize, Rescale
 
@@ -172,6 +172,7 @@ def agree(captured: Captured, evaluator: Evaluator, images: np.ndarray) -> tuple
         evaluation = evaluator(part)
         if not precision:
             precision = _precision(captured, evaluation)
+            # Weights are the same for all images.
             _compare_weights(captured, evaluation)
         ties += int(compare(captured, part, evaluation, precision).sum())
         results.append(evaluation.result)
@@ -227,11 +228,18 @@ def compare(captured: Captured, images: np.ndarray, evaluation: Evaluation, prec
 def _compare_weights(captured: Captured, evaluation: Evaluation) -> None:
     for traced, places in called(captured.quantizers, evaluation):
         for place in places:
-            if traced.weights is not None and not np.array_equal(traced.weights, evaluation.calls[place].codes):
+            if traced.weights is not None and not _same_weights(traced.weights, evaluation.calls[place].codes):
                 raise ExactnessError(
                     f"the quantized weights '{traced.label}' have other codes in the graph than where the model is "
                     f"evaluated; this is a mistake of nnhw, please report the model"
                 )
+
+
+def _same_weights(traced: np.ndarray, given: np.ndarray) -> bool:
+    """Return whether codes are the same; what is repeated for each image of a batch is traced once."""
+    is_start = given.ndim > 0 and traced.shape == (1, *given.shape[1:])
+    repeated = np.broadcast_to(traced, given.shape) if is_start else traced
+    return np.array_equal(repeated, given)
 
 
 def _codes(calls: Mapping[str, QuantizerCall]) -> dict[str, np.ndarray]:
@@ -256,17 +264,35 @@ def _differences(
         if name in codes and not np.array_equal(codes[name], computed):
             differs[name] = _rows(codes[name] != computed)
 
+    # PyTorch's codes replace those of the graph, so that a difference does not spread to the quantizers behind it.
     known = {prefix + node.name for prefix, part in levels(graph) for node in part.nodes}
     replaced = {name: array for name, array in codes.items() if name in known}
     _check_shapes(graph, replaced, result)
-    computed = run(graph, images, observe, replaced)[0].astype(result.dtype)
+    computed = joined(run(graph, images, observe, replaced)).astype(result.dtype)
     if not np.array_equal(result, computed):
         differs[""] = _rows((result != computed) & ~_both_nan(result, computed))
     return differs
 
 
+def _results(graph: Graph, result: np.ndarray) -> Iterator[tuple[Node, np.ndarray]]:
+    """Yield each output of a graph with its part of what an evaluation gives, where several are joined."""
+    nodes = graph.output_nodes
+    if len(nodes) == 1:
+        yield nodes[0], result
+        return
+    ends = np.cumsum([node.type.size for node in nodes])
+    if result.shape[1:] != (ends[-1],):
+        raise ExactnessError(
+            f"the results of '{graph.name}' have {list(result.shape[1:])} elements in PyTorch, and {ends[-1]} in its "
+            f"trace; this is a mistake of nnhw, please report the model"
+        )
+    for node, part in zip(nodes, np.split(result, ends[:-1], axis=1), strict=True):
+        yield node, part.reshape(len(part), *node.type.shape)
+
+
 def _check_shapes(graph: Graph, codes: Mapping[str, np.ndarray], result: np.ndarray) -> None:
-    for name, array in (*codes.items(), (graph.outputs[0], result)):
+    results = {node.name: array for node, array in _results(graph, result)}
+    for name, array in (*codes.items(), *results.items()):
         node = named(graph, name)
         lead = 1 + (node.type.is_sequence or name not in graph)
         if array.shape[lead:] != node.type.shape:
@@ -303,7 +329,7 @@ def _explain(graph: Graph, images: np.ndarray, given: _Given) -> None:
         noise = rounding_noise(part, _at_level(prefix, part, values), given.unit_roundoff)
         judgements = [*_judged(part, own, noise, level)]
         if not prefix:
-            judgements.append(_judged_result(part, own, noise, given.result))
+            judgements += [_judged_result(part, own, noise, *one) for one in _results(part, given.result)]
         for judged in judgements:
             wrong = (judged.theirs != judged.ours) & ~judged.possible & ~_both_nan(judged.theirs, judged.ours)
             if wrong.any():
@@ -336,14 +362,13 @@ def _judged(
 
 
 def _judged_result(
-    graph: Graph, computed: Mapping[str, np.ndarray], noise: Mapping[str, np.ndarray], result: np.ndarray
+    graph: Graph, computed: Mapping[str, np.ndarray], noise: Mapping[str, np.ndarray], last: Node, result: np.ndarray
 ) -> _Judged:
-    last = graph.output_nodes[0]
     result = folded(result) if last.type.is_sequence else result
     ours = computed[last.name]
     if isinstance(last.op, ArgMax):
         x = computed[last.inputs[0]]
-        possible = _may_be_greatest(last.op, x, noise[last.inputs[0]], result)
+        possible = _may_be_greatest(last.op, x, noise[last.inputs[0]], result.astype(np.int64))
     else:
         possible = np.abs(result - ours) <= (0 if last.type.is_int else noise[last.name])
     return _Judged(last, "result", result, ours.astype(result.dtype), possible)

@@ -99,6 +99,7 @@ def _rewritten(path: Path) -> tuple[bytes, set[str]]:
     _check_sizes(entries, path)
     model = _checked_model(_json(entries, _MODEL, path), path)
     entries[_MODEL] = json.dumps(model).encode()
+    # Sample inputs are a pickle, and nothing needs them.
     entries[_SAMPLES] = b""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:

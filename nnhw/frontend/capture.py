@@ -108,7 +108,7 @@ def capture_quantizers(
     program = own if isinstance(own, ExportedProgram) else _exported(own, example_input, lines)
     if isinstance(model, ExportedProgram) and example_input is not None:
         checked_example(example_input)
-    _check_result(program)
+    keys = _keys(program)
     translator = Translator(name, HANDLERS, lines)
     _add_arguments(translator, program)
     nodes = list(program.graph.nodes)
@@ -123,7 +123,7 @@ def capture_quantizers(
     if _is_float(nodes) and any(isinstance(problem, Unquantized) for problem in translator.problems):
         raise InputError(NO_QUANTIZERS)
     raise_all(translator.problems)
-    graph = verify(translator.finish(nodes[-1]))
+    graph = verify(translator.finish(nodes[-1], keys))
     # After translation, whose messages about the model are the clearer ones.
     if isinstance(own, nn.Module) and example_input is not None:
         check_guards(program)
@@ -174,13 +174,26 @@ def _exported(model: nn.Module, example_input: torch.Tensor | None, lines: Lines
     return export(model, example_input, lines)
 
 
-def _check_result(program: ExportedProgram) -> None:
-    """Raise CaptureError unless a program returns a single tensor, not in a tuple, list or dict."""
+def _keys(program: ExportedProgram) -> tuple[str, ...]:
+    """Return the keys of a model's results: none, if they are one tensor or a tuple of some.
+
+    Raises: CaptureError for results in any other form.
+    """
     spec = program.call_spec.out_spec
-    if spec is not None and not spec.is_leaf():
-        kind = next((base for base in (dict, list, tuple) if issubclass(spec.type, base)), spec.type)
-        given = f"{kind.__name__} of {spec.num_leaves}"
-        raise CaptureError(f"the model must return one tensor, got a {given}; return the one to be computed")
+    if spec is None or spec.is_leaf():
+        return ()
+    bases = (dict, list, tuple) if isinstance(spec.type, type) else ()
+    name = next((base.__name__ for base in bases if issubclass(spec.type, base)), "")
+    flat = all(child.is_leaf() for child in spec.children())
+    if name == "dict" and flat and isinstance(spec.context, list) and all(type(key) is str for key in spec.context):
+        return tuple(spec.context)
+    if name in ("list", "tuple") and flat and spec.num_leaves > 1:
+        return ()
+    given = name or getattr(spec.context, "__name__", "result")  # of a named tuple
+    raise CaptureError(
+        f"the model must return one tensor, a tuple of two or more, or a dict of tensors by strings, got a {given} of "
+        f"{spec.num_leaves}{'' if flat else ' that holds others'}; return the tensors to be computed"
+    )
 
 
 def _is_float(nodes: list[fx.Node]) -> bool:
@@ -216,6 +229,7 @@ def _needed(program: ExportedProgram, lines: Lines) -> set[fx.Node]:
     CaptureError: the output depends on a parameter or buffer that forward changes.
     """
     changes = _state_changes(program)
+    # Operations in place change what others read, so they are needed though nothing reads their results.
     waiting = [node for node in program.graph.nodes if node.op == "output" or (_writes(node) and node not in changes)]
     needed: set[fx.Node] = set()
     while waiting:

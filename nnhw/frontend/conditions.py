@@ -120,6 +120,7 @@ def softshrink(translator: Translator, call: Call) -> Value:
 
 
 def _equal(translator: Translator, call: Call, left: Any, right: Any) -> Value:
+    # Conditions are 0 or 1: the product is 1 where both hold.
     no_less = arithmetic(translator, call, GreaterEqual(), left, right, "no_less")
     no_more = arithmetic(translator, call, GreaterEqual(), right, left, "no_more")
     return arithmetic(translator, call, Multiply(), no_less, no_more, "equal")

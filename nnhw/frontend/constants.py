@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from nnhw.ir import IntType
+
 from .calls import Call, evaluate
 from .scales import compressed
 from .values import Batch, TracedConstant
@@ -34,6 +36,7 @@ COPIES = tuple(
     )
 )  # fmt: skip
 
+_CAT = "aten.cat.default"
 
 REPEATS = {"aten.expand.default": "size", "aten.repeat.default": "repeats"}
 """Operators that repeat a constant --> the argument that says how often, or to which size."""
@@ -46,6 +49,8 @@ def computed_constant(call: Call) -> TracedConstant:
     """
     call = _for_one_image(call)
     tensor, precise = evaluate(call), _precise(call)
+    if call.operator == _CAT and (joined := _joined(call)) is not None:
+        return TracedConstant(tensor, call.node.name, *joined, precise)
     source = call.values[0] if call.values else None
     keeps = call.operator in SHAPES + ORDERS + COPIES
     if not keeps or not isinstance(source, TracedConstant) or source.codes is None or source.scale is None:
@@ -54,6 +59,21 @@ def computed_constant(call: Call) -> TracedConstant:
     if scale.ndim:
         scale = compressed(_rearranged(call, np.broadcast_to(scale, source.codes.shape)))
     return TracedConstant(tensor, source.label, _rearranged(call, source.codes), scale, source.dtype, precise)
+
+
+def _joined(call: Call) -> tuple[np.ndarray, np.ndarray, IntType] | None:
+    """Return codes, scales and range of quantized constants that are concatenated; None where one is not quantized."""
+    codes, scales, ranges = [], [], []
+    for part in call["tensors"]:
+        if not isinstance(part, TracedConstant) or part.codes is None or part.scale is None or part.dtype is None:
+            return None
+        codes.append(part.codes)
+        scales.append(np.broadcast_to(part.scale, part.codes.shape))
+        ranges.append(part.dtype)
+    axis = call.arguments.get("dim", 0)
+    low, high = min(kind.low for kind in ranges), max(kind.high for kind in ranges)
+    whole = IntType(low, high, bipolar=all(kind.bipolar for kind in ranges))
+    return np.concatenate(codes, axis), compressed(np.concatenate(scales, axis)), whole
 
 
 def _for_one_image(call: Call) -> Call:

@@ -105,6 +105,7 @@ def door_of(model: nn.Module | ExportedProgram) -> Door:
 
     Raises: InputError if the model's framework is not installed in a version that nnhw knows.
     """
+    # PT2E's models have no class of their own: their operators tell.
     if pt2e.is_mine(model):
         return pt2e
     packages = set(_packages(model))

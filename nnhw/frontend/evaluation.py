@@ -13,7 +13,9 @@ import torch
 from torch import Tensor, fx, nn
 from torch.export import ExportedProgram
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
+from nnhw.ir.interpreter import joined
 from nnhw.nn import rescaling as _registered  # noqa: F401  # the operator nnhw::rescale
 from nnhw.nn.functional import along_axis
 from nnhw.nn.given import copied
@@ -54,7 +56,7 @@ class Evaluation:
 
     Parameters
     ----------
-    result: [N, *shape].
+    result: [N, *shape]; several are joined, [N, elements].
     calls: calls of all quantizers in order, also those of weights.
     steps: number of steps, where images are sequences.
     """
@@ -85,15 +87,18 @@ class Recorder(TorchDispatchMode):
     ) -> Any:
         given = dict(kwargs or {})
         if func is torch.ops.higher_order.scan:
+            # torch switches a mode off while it handles a call; on again, it sees the calls in the loop's body.
             with self:
                 return _looped(*args)
+        # A dtype that the model names itself would undo the widening.
         if self._double and given.get("dtype") == torch.float32:
             given["dtype"] = torch.float64
         result = func(*args, **given)
         if func is _QUANTIZE:
             if len(self.calls) in self._weights:
                 x, scale, axis = (_arguments(func, args, given)[name] for name in ("x", "scale", "axis"))
-                result = torch.from_numpy(self._weights[len(self.calls)]) * along_axis(scale, x, axis)
+                codes = torch.from_numpy(self._weights[len(self.calls)])
+                result = (codes * along_axis(scale, x, axis)).expand_as(x)  # a start of a state: once for each image
             self.calls.append(call_of(result, args, given, numbers=self.keeps_numbers))
         elif func is _RESCALE:
             self.calls.append(rescale_call_of(result, args, given, numbers=self.keeps_numbers))
@@ -157,18 +162,23 @@ class Evaluator:
         with torch.no_grad(), _default_dtype(self._double), eager_loops(), recorder:
             result = self._result(batch, recorder.calls)
         steps = images.shape[1] if images.ndim > 1 else 1
-        return Evaluation(result.detach().cpu().numpy(), tuple(recorder.calls), steps)
+        return Evaluation(joined(tensors_of(result)), tuple(recorder.calls), steps)
 
-    def _result(self, batch: Tensor, calls: list[QuantizerCall]) -> Tensor:
+    def _result(self, batch: Tensor, calls: list[QuantizerCall]) -> Any:
         """Return the result for a batch; subclasses append calls of quantizers that the recorder does not see."""
-        result: Tensor = self.model(batch)
-        return result
+        return self.model(batch)
 
     def parts(self, images: np.ndarray, size: int) -> Iterator[np.ndarray]:
         """Yield images in batches of `size`, or of the only size that the model takes."""
         size = self._batch_size or size
         for start in range(0, len(images), size):
             yield images[start : start + size]
+
+
+def tensors_of(result: Any) -> list[np.ndarray]:
+    """Return the results of a model, a tensor or a tuple or dict of them, as arrays."""
+    leaves = tree_leaves(result)
+    return [leaf.detach().cpu().numpy() for leaf in leaves if isinstance(leaf, Tensor)]
 
 
 def signature_of(node: fx.Node) -> Signature:

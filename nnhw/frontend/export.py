@@ -137,6 +137,7 @@ def _module_paths(model: nn.Module) -> Iterator[list[str]]:
     hooks = []
     for path, module in model.named_modules():
         hooks.append(module.register_forward_pre_hook(lambda _module, _args, path=path: running.append(path)))
+        # None, as any other result of a hook would replace that of the module.
         hooks.append(module.register_forward_hook(lambda _module, _args, _result: (running.pop(), None)[1]))
     try:
         yield running

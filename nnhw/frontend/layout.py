@@ -31,6 +31,7 @@ def permute(translator: Translator, call: Call) -> Value:
     """permute, transpose, movedim and the like."""
     value: Codes | Float = call.values[0]  # type: ignore[assignment]
     axes = _axes(call, len(translator.shape(value)) + 1)
+    # Taking one place of the new first axis brings the batch to the front again.
     if axes[0] != 0 and call.node.users and all(map(_takes_first, call.node.users)):
         return Turned(value, tuple(axes))
     if axes[0] != 0:
@@ -83,6 +84,7 @@ def pad(translator: Translator, call: Call) -> Value:
             f"{call} has pad={widths}; only borders of height and width, of 0 or more, are supported: for channels "
             f"use torch.cat, or a 1x1 convolution"
         )
+    # torch's widths begin with the last axis.
     left, right, top, bottom = (*widths, 0, 0)[:4]
     border = float(call["value"] or 0.0)
     op = Pad((top, left), (bottom, right), border)
@@ -287,6 +289,7 @@ def _code_of(translator: Translator, value: Codes, border: float) -> int | None:
     if border == 0.0:
         return 0
     dtype = translator.builder.type_of(value.name).dtype
+    # 0.5 is no code: so there is none for codes with several scales, and for sums.
     code = border / float(value.scale) if not value.scale.ndim and value.quantized else 0.5
     assert isinstance(dtype, IntType)
     if not code.is_integer() or code * float(value.scale) != border or not dtype.holds(np.array([int(code)])):

@@ -259,6 +259,7 @@ def operands(
         try:
             _weights(call, weight, summed)
         except CaptureError as second:
+            # Both operands are wrong: both problems are reported.
             translator.problems.append(error)
             raise second from error
         raise

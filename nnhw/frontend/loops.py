@@ -152,7 +152,8 @@ def _taken_apart(translator: Translator, call: Call) -> _Loop:
 def _per_image(value: Value) -> Value:
     """Return a constant of shape [1, ..], which is repeated for each image, as `PerImage`; other values as they are."""
     if isinstance(value, TracedConstant) and value.tensor.shape[:1] == (1,):
-        return PerImage(TracedConstant(value.tensor[0], value.label))
+        precise = None if value.precise is None else value.precise[0]
+        return PerImage(TracedConstant(value.tensor[0], value.label, precise=precise))
     return value
 
 
@@ -236,8 +237,9 @@ def _start(translator: Translator, call: Call, start: PerImage | Codes, state: _
             f"{call} has a state of shape {list(state.type.shape)} that begins as numbers of shape "
             f"{list(numbers.shape)}"
         )
-    if not (codes == numbers).all() or not kind.holds(codes.astype(np.int64)):
-        place = tuple(np.argwhere((codes != numbers) | (codes < kind.low) | (codes > kind.high) | (codes == 0))[0])
+    wrong = (codes != numbers) | (codes < kind.low) | (codes > kind.high) | (kind.bipolar & (codes == 0))
+    if wrong.any():
+        place = tuple(np.argwhere(wrong)[0])
         raise CaptureError(
             f"{call} has a state that begins as {start.constant.doubles.numpy()[place]}, which is no code of its "
             f"quantizer ({kind} in steps of {np.broadcast_to(state.scale, codes.shape)[place]}); begin with one that is"

@@ -62,6 +62,7 @@ def matched(traced: Sequence[Traced], evaluation: Evaluation) -> dict[str, Quant
 
 def _called(traced: Sequence[Traced], evaluation: Evaluation) -> Iterator[tuple[TracedQuantizer, list[int], bool]]:
     """Yield (quantizer, numbers of its calls, whether it is in a loop); calls that were not traced are skipped."""
+    # One iterator for all: each search goes on where the one before has ended.
     calls = enumerate(evaluation.calls)
     for one in traced:
         if isinstance(one, TracedQuantizer):

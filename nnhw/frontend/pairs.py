@@ -40,6 +40,7 @@ def paired(translator: Translator, call: Call, op: Op, left: Any, right: Any, su
         return _extreme(translator, call, op, left, right, suffix) if shapes[0] == shapes[1] else None
     if not isinstance(op, Multiply):
         return None
+    # Both are functions of one value, and so is the product: it needs no engine for products.
     if shapes[0] == shapes[1] and len(_sources(translator, left) | _sources(translator, right)) == 1:
         return None
     sides = [recoded(translator, call, side) if isinstance(side, Float) else side for side in (left, right)]

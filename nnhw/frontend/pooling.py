@@ -101,6 +101,7 @@ def _average(
     translator: Translator, call: Call, image: Any, kernel: Pair, stride: Pair, divisor: int, rank: int
 ) -> Codes | Float:
     """Return the average of each window: an integer sum of codes, whose real value is divided."""
+    # Scales change as by MaxPool2d, which has the same windows.
     scale = moved(image.scale, translator.shape(image), MaxPool2d(kernel, stride))
     sums = Codes(translator.emit(call, SumPool2d(kernel, stride), image.name), scale, quantized=False)
     result = like(translator, call, sums, rank)
@@ -199,6 +200,7 @@ def _reduced(translator: Translator, call: Call, value: Any) -> tuple[Codes | Fl
             f"{call} goes over the axes {sorted(axes) or 'of the whole tensor'}; only height and width, or rows, are "
             f"supported: use dim=(2, 3), dim=2 for [batch, channels, length], or dim=1 for [batch, rows, features]"
         )
+    # Axes that are neither height nor width come last, and become one row of pixels.
     if 1 in axes or rank > 4:
         kept, gone = ([axis - 1 for axis in range(1, rank) if (axis in axes) == side] for side in (False, True))
         rows = math.prod(shape[axis] for axis in gone)

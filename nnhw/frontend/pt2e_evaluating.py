@@ -32,6 +32,7 @@ class _Recorder(Recorder):
         codes = result if name in QUANTIZE else given["input"]
         if name in QUANTIZE:
             self._made.append(codes)
+        # These were recorded when they were made; all other codes are those of weights.
         elif any(codes is made for made in self._made):
             return
         if given["quant_max"] - given["quant_min"] < MOST_CODES:

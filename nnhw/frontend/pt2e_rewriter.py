@@ -114,6 +114,7 @@ class Rewriter:
                 f"{self._place(node)} takes codes for others than they are: it has {wanted}, its quantize {given}; "
                 f"dequantize with the numbers that the codes were made with"
             )
+        # One quantize may have several dequantize: all of them become one call.
         if source in self._made:
             return self._made[source]
         x = source.args[0]
@@ -152,6 +153,7 @@ class Rewriter:
             False,
         )
         made = self.module.graph.call_function(torch.ops.nnhw.quantize.default, arguments)
+        # Messages name the user's line: that of the value, else that of what reads it.
         traced = x if x.meta.get("stack_trace") else next((user for user in where.users), where)
         made.meta["stack_trace"] = traced.meta.get("stack_trace")
         return made

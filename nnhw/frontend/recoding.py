@@ -78,6 +78,7 @@ def _numbers(graph: Graph, path: list[Node]) -> np.ndarray:
         for node in path:
             operands = [values[name] for name in node.inputs]
             if isinstance(node.op, _PICKS):
+                # Moving elements makes no new number, but a border may.
                 border = [node.op.value] if isinstance(node.op, Pad) else []
                 values[node.name] = np.append(operands[0], border)
             else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -13,7 +13,9 @@ from torch.export import ExportedProgram
 
 from nnhw.errors import InputError, raise_all
 from nnhw.frontend.capture import capture
+from nnhw.frontend.evaluation import tensors_of
 from nnhw.ir import Graph, run_in_chunks
+from nnhw.ir.interpreter import joined
 from nnhw.nn.given import class_name, copied, dense, unready
 from nnhw.notebook import facts_table
 
@@ -55,21 +57,27 @@ class Reference:
         return facts_table(f"Reference of {self._name}", facts)
 
     @overload
-    def __call__(self, images: torch.Tensor) -> torch.Tensor: ...
+    def __call__(self, images: torch.Tensor) -> Any: ...
 
     @overload
-    def __call__(self, images: np.ndarray) -> np.ndarray: ...
+    def __call__(self, images: np.ndarray) -> Any: ...
 
-    def __call__(self, images: torch.Tensor | np.ndarray) -> torch.Tensor | np.ndarray:
-        """Return float64 [N, ..] (int64 if the model ends in argmax), torch for torch and NumPy for NumPy."""
+    def __call__(self, images: torch.Tensor | np.ndarray) -> Any:
+        """Return float64 [N, ..] (int64 if the model ends in argmax), torch for torch and NumPy for NumPy.
+
+        A model that returns a tuple or a dict gives one of these; a list comes as a tuple.
+        """
         if isinstance(images, torch.Tensor):
-            return torch.from_numpy(self(dense(images).numpy()))
+            graph = self.graph(dense(images).numpy())
+            return graph.in_form([torch.from_numpy(made) for made in run_in_chunks(graph, dense(images).numpy())])
         if not isinstance(images, np.ndarray):
             raise InputError(f"images must be a torch tensor or a NumPy array, got {type(images).__name__}")
-        return run_in_chunks(self.graph(images), images)[0]
+        graph = self.graph(images)
+        return graph.in_form(run_in_chunks(graph, images))
 
     def graph(self, images: np.ndarray | None = None) -> Graph:
         """Return the captured graph; if it was not captured yet, it is with `images`."""
+        # One thread captures; the others wait for its graph.
         with self._first:
             if self._graph is None:
                 if images is None:
@@ -100,13 +108,14 @@ class Differences:
 
 def count_differences(model: nn.Module, images: torch.Tensor, chunk: int = 250) -> Differences:
     """Compare the model's own forward, in float32 and float64, with the reference."""
-    exact = Reference(model, images[:2])(images)
+    reference = Reference(model, images[:2])
+    exact = torch.from_numpy(joined(run_in_chunks(reference.graph(), images.cpu().numpy())))
     counts = {}
     for dtype in (torch.float32, torch.float64):
         own = copied(model).to(dtype)
         with torch.no_grad():
             results = [own(images[start : start + chunk].cpu().to(dtype)) for start in range(0, len(images), chunk)]
-        plain = torch.cat(results)
+        plain = torch.from_numpy(np.concatenate([joined(tensors_of(result)) for result in results]))
         # NaN differs from everything, itself included.
         counts[dtype] = int((plain != exact.to(plain.dtype)).reshape(len(images), -1).any(dim=1).sum())
     return Differences(len(images), counts[torch.float32], counts[torch.float64])

@@ -75,6 +75,7 @@ def lookup(translator: Translator, call: Call) -> Value:
     dtype, channels = translator.builder.type_of(x).int_dtype, translator.builder.type_of(x).shape[0]
     if dtype.low < low or dtype.high >= low + len(table):
         raise CaptureError(f"{call} has a table for {low}..{low + len(table) - 1}, and reads {dtype}")
+    # + 1: a step is at the first integer that has the new value.
     places = low + 1 + np.flatnonzero(np.diff(table))
     inside = places[(places > dtype.low) & (places <= dtype.high)]
     codes = table[np.append(dtype.low, inside) - low]

@@ -71,8 +71,12 @@ def by_step(translator: Translator, call: Call, handler: Handler) -> Any:
 
 
 def _unstacked(call: Call) -> Value:
-    """Return one of several stacked values, which may only be read by an index along their first axis."""
+    """Return one or more of several stacked values, which may only be read by indices along their first axis."""
     stacked = call.arguments.get("self")
+    if call.operator == "aten.cat.default" and call.arguments.get("dim", 0) == 0:
+        listed = [value for value in call["tensors"] if isinstance(value, Stacked)]
+        if len(listed) == len(call["tensors"]):
+            return Stacked(tuple(part for one in listed for part in one.parts))
     if isinstance(stacked, Stacked) and call.arguments.get("dim") == 0:
         if call.operator == "aten.select.int":
             return stacked.parts[call["index"]]
@@ -151,6 +155,7 @@ def _of_one_step(translator: Translator, call: Call) -> Call:
         if isinstance(value, list | tuple):
             return type(value)(step_of(item) for item in value)
         if isinstance(value, TracedConstant) and value.tensor.dim() == ranks and value.codes is None:
+            # A constant of as many axes has one step, with which it broadcasts along all of them.
             precise = None if value.precise is None else value.precise.squeeze(1)
             return replace(value, tensor=value.tensor.squeeze(1), precise=precise)
         return plain(value)

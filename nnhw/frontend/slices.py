@@ -108,6 +108,8 @@ def _every(translator: Translator, call: Call, value: Codes | Float, axis: int, 
     if len(places) == 1 or places.step == 1:
         return part(translator, call, value, axis, places[0], places[-1] + 1)
     shape, count, step = translator.shape(value), len(places), places.step
+    # The axis is cut into groups of `step`, with one element taken of each; the first group begins so early that the
+    # last one is whole.
     first = min(places[0], shape[axis] - count * step)
     if first < 0:  # the last group is cut off
         whole, last = _every(translator, call, value, axis, places[:-1]), places[-1]

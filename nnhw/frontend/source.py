@@ -161,6 +161,7 @@ def execute(path: Path) -> ModuleType:
     with first_on_path(path.resolve().parent), _registered(title, module):
         try:
             spec.loader.exec_module(module)
+        # A model's file is a program: it may also call sys.exit.
         except (Exception, SystemExit) as error:
             place = error_location(error)
             where = f"{place.file}:{place.line}" if place.file else path.name

@@ -107,6 +107,7 @@ class Translator:
 
     def translate(self, node: fx.Node) -> None:
         """Translate one call. A problem is noted, and translation goes on, to find all of them."""
+        # With these torch.export states what it assumes of sizes: there is nothing to compute.
         if str(node.target) in ASSERTIONS:
             return
         try:
@@ -125,12 +126,30 @@ class Translator:
         """Return the value of a traced node; None if it was not translated."""
         return self._values.get(node)
 
-    def finish(self, output: fx.Node) -> Graph:
-        """Return the graph whose result is the argument of the traced output node."""
+    def finish(self, output: fx.Node, keys: tuple[str, ...] = ()) -> Graph:
+        """Return the graph whose results are the arguments of the traced output node.
+
+        Parameters
+        ----------
+        keys: of the results, if they are a dict.
+        """
         results = output.args[0]
-        if not isinstance(results, tuple | list) or len(results) != 1 or not isinstance(results[0], fx.Node):
-            raise CaptureError("the model must return one tensor; return the one to be computed")
-        value = self._values[results[0]]
+        given = results if isinstance(results, tuple | list) else ()
+        nodes = [result for result in given if isinstance(result, fx.Node)]
+        if not nodes or len(nodes) < len(given):
+            raise CaptureError("the model must return tensors alone; return those to be computed")
+        names = [self._result(result) for result in nodes]
+        sequences = [name for name in names if self.builder.type_of(name).is_sequence]
+        if len(names) > 1 and sequences:
+            raise CaptureError(
+                f"the model returns {len(names)} tensors, among them a sequence, '{sequences[0]}'; a model of "
+                f"sequences returns one tensor: return one of them, or all in one by torch.cat"
+            )
+        return self.builder.build(names, keys)
+
+    def _result(self, result: fx.Node) -> str:
+        """Return the node of a result of the model. Raises: CaptureError for what no graph can end in."""
+        value = self._values[result]
         if isinstance(value, TracedConstant | Batch | Unknown | PerImage | Block):
             raise CaptureError("the model's output does not depend on its input; return something computed from it")
         if isinstance(value, Stacked):
@@ -139,8 +158,7 @@ class Translator:
             )
         if isinstance(value, StepsFirst):
             raise CaptureError("the model's output has its steps in front of the batch; return it with transpose(0, 1)")
-        name = value.name if isinstance(value, Integers) else self.floats(value, location_of(results[0], self._lines))
-        return self.builder.build([name])
+        return value.name if isinstance(value, Integers) else self.floats(value, location_of(result, self._lines))
 
     def emit(self, call: Call, op: Op, *inputs: str, suffix: str = "") -> str:
         """Add a node named after the module that it comes from; return its name."""
@@ -235,6 +253,7 @@ class Translator:
         handler = self._handlers.get(call.operator)
         variable = any(not isinstance(value, TracedConstant | Batch) for value in call.values)
         if call.operator == SIZE_QUERY:
+            # With the steps first, the batch is axis 1.
             return Batch() if call["dim"] == int(isinstance(call["self"], StepsFirst)) else call.node.meta["val"]
         if (filled := each_image(call)) is not None:
             return filled

@@ -38,6 +38,7 @@ def transposed_convolution(translator: Translator, call: Call) -> Value:
     if scale.ndim:
         scale = np.broadcast_to(scale, weight.codes.shape)[0].reshape(kernels.shape[1], -1)[:, 0]
         scale = np.tile(scale.repeat(stride[0] * stride[1]), groups)
+    # Where a stride does not divide the kernel, taps of 0 fill it up, which the type has to hold.
     cut = any(size % step for size, step in zip(kernels.shape[2:], stride, strict=True))
     dtype = _with_zero(weight.dtype) if cut else weight.dtype
     image = as_image(translator, call, codes)
@@ -67,6 +68,7 @@ def _taps_of_pixels(codes: np.ndarray, stride: tuple[int, int], groups: int) -> 
     (rows, columns), (step_y, step_x) = (-(-size // step) for size, step in zip(kernel, stride, strict=True)), stride
     full = np.zeros((inputs, outputs, rows * step_y, columns * step_x), dtype=np.int64)
     full[:, :, : kernel[0], : kernel[1]] = codes
+    # Reversed, as output pixel q meets tap j at input pixel q - j.
     taps = full.reshape(groups, inputs // groups, outputs, rows, step_y, columns, step_x)[:, :, :, ::-1, :, ::-1]
     return np.ascontiguousarray(taps.transpose(0, 2, 4, 6, 1, 3, 5)).reshape(-1, inputs // groups, rows, columns)
 

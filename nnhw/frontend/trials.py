@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 from torch.overrides import TorchFunctionMode, resolve_name
+from torch.utils._pytree import tree_leaves
 
 from nnhw.errors import CaptureError
 from nnhw.nn.given import copied
@@ -52,14 +53,14 @@ def check_calls(model: nn.Module, example: Tensor) -> None:
     _call(model, images)  # what is computed once and kept, is kept from here on
     first, called = _call(model, images)
     again, _ = _call(model, images)
-    if not _same(first, again):
+    if not all(map(_same, first, again)):
         raise CaptureError(_changing(model, state))
     # A trace is for batches of 2 or more, and its guards say for which; a single image is not covered by them.
     try:
         alone, others = _call(model, images[:1])
     except Exception:
         return  # a model that takes no single image gives no wrong answer for it
-    if others != called and not _same(alone, first[:1]):
+    if others != called and not all(map(_same, alone, [one[:1] for one in first])):
         raise CaptureError(
             f"the model computes something else of a single image than of the same image in a batch "
             f"({_first_difference(called, others)}); leave out the branch on x.shape[0]"
@@ -77,10 +78,10 @@ def check_guards(program: ExportedProgram) -> None:
         )
 
 
-def _call(model: nn.Module, images: Tensor) -> tuple[Tensor, list[str]]:
+def _call(model: nn.Module, images: Tensor) -> tuple[list[Tensor], list[str]]:
     with quiet_torch(), torch.no_grad(), eager_loops(), _Names() as names:
         result = model(images.clone())
-    return result, names.called
+    return [one for one in tree_leaves(result) if isinstance(one, Tensor)], names.called
 
 
 def _same(left: object, right: object) -> bool:

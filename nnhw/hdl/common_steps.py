@@ -6,6 +6,7 @@ from amaranth.hdl import Module, Mux, Value, unsigned
 
 from nnhw.engines.encoding import encode
 from nnhw.engines.requantize import CommonSteps
+from nnhw.hdl.ranks import place_in_word
 from nnhw.hdl.scaling import MultiplyAddUnit
 
 
@@ -38,18 +39,18 @@ class CommonStepsUnit(MultiplyAddUnit):
     def _count(self, m: Module, lane: int, number: Value) -> Value:
         """Return how many steps a number reaches, six moves later, eight if registered."""
         common, wait = self.common, 1 + self.common.registered
-        word_start = common.cell_bits + common.cells_log2
+        word_start = common.ranked.word_bits
         word = self.register(m, f"word_{lane}", self._clamped(number.shift_right(word_start)))
         cell = self.register(m, f"cell_{lane}", number[common.cell_bits : word_start])
         below, has_step = self._rank(m, lane, word, cell)
-        index = self.register(m, f"index_{lane}", below, unsigned(common.rank_bits))
+        index = self.register(m, f"index_{lane}", below, unsigned(common.ranked.rank_bits))
         has_step = self.delay(m, f"has_step_{lane}", has_step, 1 + wait)
-        step = self._read(m, f"places_{lane}", common.places().tolist(), common.cell_bits, index)
+        step = self._read(m, f"places_{lane}", common.ranked.places().tolist(), common.cell_bits, index)
         step = self.delay(m, f"step_{lane}", step, wait - 1)
         place = self.delay(m, f"place_{lane}", number[: common.cell_bits], 2 + 2 * wait)
         reached = self.register(m, f"reached_{lane}", has_step & (place >= step))
         index = self.delay(m, f"index_late_{lane}", index, wait + 1)
-        return self.register(m, f"count_{lane}", index + reached, unsigned(common.rank_bits))
+        return self.register(m, f"count_{lane}", index + reached, unsigned(common.ranked.rank_bits))
 
     def _clamped(self, word: Value) -> Value:
         """Return the number of a word, or of the first or the last one: there are as many as bits can tell apart."""
@@ -65,12 +66,13 @@ class CommonStepsUnit(MultiplyAddUnit):
         """Return how many steps lie below a cell, and whether it has one; a memory later, two moves if registered."""
         common = self.common
         cells, wait = 1 << common.cells_log2, 1 + common.registered
-        ranks = self._read(m, f"ranks_{lane}", common.ranks().tolist(), common.rank_bits + cells, word)
+        words = common.ranked.ranks(common.words).tolist()
+        ranks = self._read(m, f"ranks_{lane}", words, common.ranked.rank_bits + cells, word)
         ranks = self.delay(m, f"rank_{lane}", ranks, wait - 1)
         above = [self.delay(m, f"above_{lane}_{k}", cell > k, wait) for k in range(cells - 1)]
         cell = self.delay(m, f"cell_read_{lane}", cell, wait)
-        inside = sum((ranks[k] & above[k] for k in range(1, cells - 1)), ranks[0] & above[0])
-        return ranks[cells:] + inside, ranks[:cells].bit_select(cell, 1)
+        inside, has_step = place_in_word(ranks[:cells], above, cell)
+        return ranks[cells:] + inside, has_step
 
     def _read(self, m: Module, name: str, words: list[int], bits: int, address: Value) -> Value:
         """Return a memory's word, one move after its address."""

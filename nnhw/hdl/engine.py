@@ -11,19 +11,25 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.accelerator import INPUT, Accelerator, Boundary, EngineConfig, Stream, StreamBoundary
+from nnhw.engines.broadcast import BroadcastConfig
 from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.matrix_product import MatrixProductConfig
+from nnhw.engines.normalize import NormConfig
 from nnhw.engines.own import OwnEngine
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
+from nnhw.engines.shared.cycles import load_cycles
 from nnhw.engines.slice import SliceConfig
+from nnhw.engines.softmax import PowersConfig, SharesConfig
 from nnhw.engines.state import StateConfig
 from nnhw.engines.window import WindowConfig
+from nnhw.hdl.broadcast import ConstantSource
 from nnhw.hdl.channelwise import ChannelwiseEngine
 from nnhw.hdl.convert import Converter
 from nnhw.hdl.fifo import Fifo
@@ -31,6 +37,8 @@ from nnhw.hdl.fork import Fork
 from nnhw.hdl.join import Concatenation, JoinEngine
 from nnhw.hdl.link.program import ProgramSignature
 from nnhw.hdl.matmul import MatmulEngine
+from nnhw.hdl.matrix_product import MatrixProductEngine
+from nnhw.hdl.normalize import NormEngine
 from nnhw.hdl.pack import Packer
 from nnhw.hdl.pad import PadEngine
 from nnhw.hdl.pairwise import PairwiseEngine
@@ -39,6 +47,7 @@ from nnhw.hdl.shared import SharedEngine
 from nnhw.hdl.shared.chain import ChainLoader
 from nnhw.hdl.shared.counters import RecordCounters
 from nnhw.hdl.slice import Slicing
+from nnhw.hdl.softmax import PowersEngine, SharesEngine
 from nnhw.hdl.state import StateMemory
 from nnhw.hdl.unpack import Unpacker
 from nnhw.hdl.window import SlidingWindow
@@ -46,14 +55,19 @@ from nnhw.ir.types import IntType
 
 # Own engines and shared engines have no row: see `_hardware`.
 HARDWARE: dict[type, Callable[[Any], wiring.Component]] = {
+    BroadcastConfig: ConstantSource,
     ChannelwiseConfig: ChannelwiseEngine,
     ConcatConfig: Concatenation,
     ConvertConfig: Converter,
     FifoConfig: Fifo,
     ForkConfig: Fork,
     MatmulConfig: MatmulEngine,
+    MatrixProductConfig: MatrixProductEngine,
+    NormConfig: NormEngine,
     PadConfig: PadEngine,
     PairConfig: PairwiseEngine,
+    PowersConfig: PowersEngine,
+    SharesConfig: SharesEngine,
     SliceConfig: Slicing,
     StateConfig: StateMemory,
     PoolConfig: MaxPoolEngine,
@@ -139,8 +153,9 @@ class Engine(wiring.Component):
 
     def _count(self, m: Module) -> None:
         """Show what each record of the programs takes."""
-        for number, engine in enumerate(self.shared, len(self.accelerator.boundaries)):
-            counters = RecordCounters()
+        ways = zip(self.shared, self.accelerator.programs, strict=True)
+        for number, (engine, program) in enumerate(ways, len(self.accelerator.boundaries)):
+            counters = RecordCounters(load_cycles(program))
             m.submodules["counters" if len(self.shared) == 1 else f"counters_{number}"] = counters
             m.d.comb += [
                 counters.record.eq(engine.record),

@@ -126,11 +126,11 @@ class Concatenation(wiring.Component):
         # `count` is the beat of the input in turn; `last` has a bit for each input, of which `turn` selects one.
         count, move, taken = Signal(range(max(config.chunks))), Signal(), Signal()
         last = Cat(*(count == chunks - 1 for chunks in config.chunks))
-        m.d.comb += [
-            move.eq(~self.o.valid | self.o.ready),
-            taken.eq((Cat(*(i.valid for i in inputs)) & turn).any()),
-        ]
-        m.d.comb += [i.ready.eq(move & bit) for i, bit in zip(inputs, turn, strict=True)]
+        behind = inputs[config.constants].valid
+        offered = [i.valid & behind if index < config.constants else i.valid for index, i in enumerate(inputs)]
+        m.d.comb += [move.eq(~self.o.valid | self.o.ready), taken.eq((Cat(*offered) & turn).any())]
+        for index, (i, bit) in enumerate(zip(inputs, turn, strict=True)):
+            m.d.comb += i.ready.eq(move & bit & behind if index < config.constants else move & bit)
         with m.If(move):
             m.d.sync += self.o.valid.eq(taken)
             for i, bit in zip(inputs, turn, strict=True):

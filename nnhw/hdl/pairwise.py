@@ -51,11 +51,8 @@ class PairwiseEngine(wiring.Component):
             (as_number(self.i0.payload[lane], config.left), as_number(self.i1.payload[lane], config.right))
             for lane in range(config.lanes)
         ]
-        if config.dsp:
-            results = _in_dsp(m, ce, pairs)
-        elif config.op == "product":
-            cells = cells_of(platform)
-            results = [_Product(m, ce, cells, f"product_{lane}").of(*pair) for lane, pair in enumerate(pairs)]
+        if config.op == "product":
+            results = products(m, ce, cells_of(platform), config, pairs)
         else:
             results = [_extreme(m, ce, config, lane, *pair) for lane, pair in enumerate(pairs)]
         deliver(m, buffer, config.requantizer, config.raw, valid, results)
@@ -74,14 +71,26 @@ def _extreme(m: Module, ce: Value, config: PairConfig, lane: int, left: Value, r
     return ~result[-1] if raw.bipolar and config.requantizer is None else result
 
 
-def _in_dsp(m: Module, ce: Value, pairs: list[tuple[Value, Value]]) -> list[Value]:
-    """Return the products of all lanes, made in DSP blocks, `DSP_LEVELS` moves later."""
+def products(
+    m: Module, ce: Value, cells: Cells, config: PairConfig, pairs: list[tuple[Value, Value]], name: str = "product"
+) -> list[Value]:
+    """Return the products of pairs of numbers, as many moves later as `PairConfig.levels` says.
+
+    Parameters
+    ----------
+    ce: the registers move.
+    cells: of which products in logic are made.
+    config: how they are made.
+    name: of the registers.
+    """
+    if not config.dsp:
+        return [_Product(m, ce, cells, f"{name}_{lane}").of(*pair) for lane, pair in enumerate(pairs)]
     left, right = pairs[0]
-    m.submodules.products = products = DspProducts(len(pairs), left.shape(), right.shape())
-    m.d.comb += products.ce.eq(ce)
+    m.submodules[f"{name}s"] = unit = DspProducts(len(pairs), left.shape(), right.shape())
+    m.d.comb += unit.ce.eq(ce)
     for lane, (a, b) in enumerate(pairs):
-        m.d.comb += [products.i_a[lane].eq(a), products.i_b[lane].eq(b)]
-    return list(products.o)
+        m.d.comb += [unit.i_a[lane].eq(a), unit.i_b[lane].eq(b)]
+    return list(unit.o)
 
 
 class _Product:

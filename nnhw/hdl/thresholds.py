@@ -48,10 +48,12 @@ class ThresholdUnit(RequantizerUnit):
 
     @property
     def _any_descending(self) -> bool:
+        """Whether some channel descends: then words have a bit that says which do."""
         return bool(self.thresholds.descending.any())
 
     @property
     def _levels(self) -> int:
+        """Thresholds of a channel."""
         return int(self.thresholds.steps.shape[1])
 
     @property
@@ -62,6 +64,7 @@ class ThresholdUnit(RequantizerUnit):
 
     @property
     def _lane_bits(self) -> int:
+        """Bits of a word of the ROM for one lane."""
         return self._levels * self._compare_bits + self._any_descending
 
     def _words(self) -> list[int]:
@@ -173,6 +176,7 @@ class ThresholdSearchUnit(RequantizerUnit):
 
     @property
     def _any_descending(self) -> bool:
+        """Whether some channel descends: then words have a bit that says which do."""
         return bool(self.search.descending.any())
 
     @property

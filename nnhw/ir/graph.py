@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import TypeVar
 
 import numpy as np
 
@@ -37,6 +38,7 @@ class Location:
 
 
 NOWHERE = Location()
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class Graph:
     name: name of the graph.
     nodes: its values in topological order: each stands behind its operands.
     outputs: names of the values that are its results.
+    keys: keys of the results, where a model returns them as a dict.
     constants: array of each constant node, by the node's name: int64, float64 or bool; read-only.
     """
 
@@ -78,6 +81,7 @@ class Graph:
     nodes: tuple[Node, ...]
     outputs: tuple[str, ...]
     constants: Mapping[str, np.ndarray] = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "constants", MappingProxyType({k: _frozen(v) for k, v in self.constants.items()}))
@@ -107,6 +111,12 @@ class Graph:
     def output_nodes(self) -> tuple[Node, ...]:
         """The nodes of `outputs`, in that order."""
         return tuple(self.node(name) for name in self.outputs)
+
+    def in_form(self, results: Sequence[Result]) -> Result | tuple[Result, ...] | dict[str, Result]:
+        """Return the results as the model does: the only one, or a tuple or a dict of them."""
+        if self.keys:
+            return dict(zip(self.keys, results, strict=True))
+        return results[0] if len(results) == 1 else tuple(results)
 
     def operands(self, node: Node) -> tuple[Operand, ...]:
         """Return the operands of `node` as its type rule needs them: types, and arrays of constants."""
@@ -151,14 +161,14 @@ class Graph:
         return self._with(merged, outputs, {**self.constants, **(constants or {})}).pruned()
 
     def _with(self, nodes: Sequence[Node], outputs: tuple[str, ...], constants: Mapping[str, np.ndarray]) -> Graph:
-        return Graph(self.name, tuple(nodes), outputs, constants)
+        return replace(self, nodes=tuple(nodes), outputs=outputs, constants=constants)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Graph):
             return NotImplemented
-        same = (self.name, self.nodes, self.outputs) == (other.name, other.nodes, other.outputs)
+        mine, theirs = ((graph.name, graph.nodes, graph.outputs, graph.keys) for graph in (self, other))
         return (
-            same
+            mine == theirs
             and self.constants.keys() == other.constants.keys()
             and all(_identical(array, other.constants[name]) for name, array in self.constants.items())
         )
@@ -221,21 +231,31 @@ class GraphBuilder:
 
     def unique(self, name: str) -> str:
         """Return `name` if it is free, else the first free one of `name_2`, `name_3`, .."""
-        candidate, number = name, 1
-        while candidate in self._nodes:
-            number += 1
-            candidate = f"{name}_{number}"
-        return candidate
+        return free_name(name, self._nodes.__contains__)
 
-    def build(self, outputs: Sequence[str]) -> Graph:
-        """Return the pruned graph with these outputs. Raises: IrError if one of them does not exist."""
+    def build(self, outputs: Sequence[str], keys: tuple[str, ...] = ()) -> Graph:
+        """Return the pruned graph with these outputs. Raises: IrError if one of them does not exist.
+
+        Parameters
+        ----------
+        keys: keys of the outputs, if they are a dict.
+        """
         for name in outputs:
             self.type_of(name)
-        return Graph(self.name, tuple(self._nodes.values()), tuple(outputs), self._constants).pruned()
+        return Graph(self.name, tuple(self._nodes.values()), tuple(outputs), self._constants, keys).pruned()
 
     def _append(self, node: Node) -> str:
         self._nodes[node.name] = node
         return node.name
+
+
+def free_name(name: str, is_taken: Callable[[str], bool]) -> str:
+    """Return `name` if it is free, else the first free one of `name_2`, `name_3`, .."""
+    number, tried = 1, name
+    while is_taken(tried):
+        number += 1
+        tried = f"{name}_{number}"
+    return tried
 
 
 def infer(node: Node, operands: Sequence[Operand]) -> TensorType:
@@ -264,7 +284,7 @@ def inner_name(loop: str, name: str) -> str:
 def with_body(graph: Graph, loop: str, body: Graph) -> Graph:
     """Return the graph in which a loop has another body with the same inputs and outputs."""
     nodes = [replace(node, op=Scan(body)) if node.name == loop else node for node in graph.nodes]
-    return Graph(graph.name, tuple(nodes), graph.outputs, graph.constants)
+    return replace(graph, nodes=tuple(nodes))
 
 
 def all_constants(graph: Graph) -> dict[str, np.ndarray]:

@@ -126,6 +126,15 @@ def _watched(
     return results
 
 
+def joined(results: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the only result as it is; several as one [N, elements], one behind the other, to be compared at once."""
+    if len(results) == 1:
+        return results[0]
+    floats = [array.dtype for array in results if array.dtype.kind == "f"]
+    flat = [array.reshape(len(array), -1) for array in results]
+    return np.concatenate(flat, axis=1, dtype=max(floats) if floats else None)
+
+
 def run_in_chunks(graph: Graph, inputs: Inputs, size: int = CHUNK) -> tuple[np.ndarray, ...]:
     """Run a graph on parts of a batch, so that memory does not grow with the batch; see `run`.
 

@@ -136,7 +136,7 @@ class _Analysis:
         return _carried(op, inputs, errors) + self._unit * _size(op.evaluate(*inputs), *sized)
 
     def _along_axis(self, op: Softmax | LogSoftmax, x: np.ndarray, error: np.ndarray) -> np.ndarray:
-        # If each exponent is off by an error e, and the maximum too, a share changes by a factor of at most exp(2 e).
+        # If each x is off by e at most, numerator and sum change by factors of at most exp(e): a share by exp(2 e).
         axis = op.axis + 1
         moved = 2 * error.max(axis=axis, keepdims=True) + self._unit * (1 + 2 * np.abs(x).max(axis=axis, keepdims=True))
         result = op.evaluate(x)

@@ -75,7 +75,8 @@ def _graph_lines(graph: Graph, stated: Expression | None, locations: bool, data:
             lines[-1] = f"{lines[-1][:-1]}"
             lines += [f"    {line}" for line in written]
             lines[-1] += ")"
-    lines.append(f"  {show(('outputs', *graph.outputs))})")
+    outputs = tuple(zip(graph.keys, graph.outputs, strict=True)) if graph.keys else graph.outputs
+    lines.append(f"  {show(('outputs', *outputs))})")
     return lines
 
 

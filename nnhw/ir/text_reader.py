@@ -56,13 +56,13 @@ class GraphReader(FormReader):
         if not isinstance(last, Form) or last[:1] != ("outputs",) or len(form) == start:
             raise self.error(form, len(form) - 1, f"{_GRAPH}; its end must be (outputs NAME..)")
         self._read_nodes(form, start)
-        outputs = tuple(self._output(last, index) for index in range(1, len(last)))
+        keys, outputs = self._outputs(last)
         if not outputs:
             raise self.error(form, len(form) - 1, f"graph '{name}' has no output; name one, as in (outputs y)")
         unused = sorted(set(self.arrays) - set(self.nodes))
         if unused:
             raise self.error(form, 0, f"array '{unused[0]}' has no constant node; delete it, or add the node")
-        return Graph(name, tuple(self.nodes.values()), outputs, self.arrays)
+        return Graph(name, tuple(self.nodes.values()), outputs, self.arrays, keys)
 
     def _check_version(self, form: Form) -> None:
         if len(form) != 2 or type(form[1]) is not int or form[1] < 1:
@@ -287,6 +287,20 @@ class GraphReader(FormReader):
             raise self.error(form, 1, f"{op.name} '{name}' has an array in the .npz file, but only constants have one")
         if problem := array_problem(type, array):
             raise self.error(form, 0, f"constant '{name}' {problem}")
+
+    def _outputs(self, form: Form) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the keys, none of a tuple, and the names of the nodes."""
+        pairs = [isinstance(part, Form) for part in form[1:]]
+        if not any(pairs):
+            return (), tuple(self._output(form, index) for index in range(1, len(form)))
+        found: dict[str, str] = {}
+        for index, part in enumerate(form[1:], 1):
+            if not isinstance(part, Form) or len(part) != 2:
+                raise self.error(form, index, f"outputs with keys are all (KEY NAME), got {show(part)}")
+            found[self.name(part, 0)] = self._output(part, 1)
+        if len(found) < len(pairs):
+            raise self.error(form, 0, "outputs need keys of their own, but one is there twice")
+        return tuple(found), tuple(found.values())
 
     def _output(self, form: Form, index: int) -> str:
         name = self.name(form, index)

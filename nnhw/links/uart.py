@@ -61,6 +61,7 @@ class Uart(BoardLink):
 
     def rates(self, clock_hz: float) -> tuple[int, ...]:
         """See `BoardLink.rates`: the fastest of the adapter's rates that this clock can make, if any, and `baud`."""
+        # One faster rate at most: the gateware can tell two rates apart, not three.
         return (*[rate for rate in self.faster_rates if _serves(clock_hz, rate)][:1], self.baud)
 
     @property
@@ -93,6 +94,7 @@ def clocks_per_bit(clock_hz: float, baud: int) -> int:
 
 
 def _limit(divisor: int) -> float:
+    """Return by what part a rate may differ from clock / divisor."""
     return LIMIT if divisor >= SHORT_CYCLES else SHORT_LIMIT
 
 

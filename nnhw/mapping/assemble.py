@@ -98,6 +98,12 @@ class _Assembler:
         if count < 2:
             self._ports[node] = [port]
             return
+        if self._is_constant(port):
+            # Each reader has a source of its own: none waits until another one takes a beat.
+            source = self.stages[port.source[0]]
+            copies = [self.add(layer, source.config.kind, source.config, (), port.stream) for _ in range(count - 1)]
+            self._ports[node] = [port, *copies]
+            return
         stream = port.stream
         fork = ForkConfig(count, stream.lanes, stream.element.bits, stream.beats)
         self.add(layer, "fork", fork, (port,), stream)
@@ -152,6 +158,14 @@ class _Assembler:
         stream = port.stream
         config = FifoConfig(depth, stream.lanes, stream.element.bits, stream.beats)
         return self.add(layer, "fifo", config, (port,), stream)
+
+    def _is_constant(self, port: _Port) -> bool:
+        """Return whether nothing of the input is in a stream: then it is there whenever it is taken."""
+        index = port.source[0]
+        if index < 0:
+            return False
+        sources = self.stages[index].sources
+        return all(self._is_constant(_Port(source, port.stream)) for source in sources)
 
     def smooth(self, layer: str, port: _Port, cycles: int) -> _Port:
         """Put a FIFO behind an engine if its bursts of results would have to wait so long that it became the slowest.
@@ -222,13 +236,17 @@ class _Assembler:
             for name, lanes in zip(layer.inputs, plan.i_lanes, strict=True)
         ]
         if len(ports) > 1:
-            ports = [self.buffer(layer.name, port) for port in ports]
+            ports = [port if self._is_constant(port) else self.buffer(layer.name, port) for port in ports]
+        for index, (kind, config, output) in enumerate(plan.fronts):
+            ports[index] = self.add(layer.name, kind, config, (ports[index],), output)
         for index, (kind, config, output) in enumerate(plan.engines):
             if buffered := _IN_FRONT.get(type(config)):
                 ports = [buffered(self, layer.name, ports[0], config)]
             last = index == len(plan.engines) - 1
             products = layer.products if config.product_array is not None else 0
-            ports = [self.add(layer.name, kind, config, ports, output, node if last else "", products)]
+            # Constants are there before a frame is, so they are not compared frame by frame, but what they join is.
+            named = node if last and not all(map(self._is_constant, ports)) else ""
+            ports = [self.add(layer.name, kind, config, ports, output, named, products)]
         self.offer(layer.node, layer.name, ports[0])
 
     def begin_step(self, form: InputFormat, source: str, states: Sequence[StatePlan]) -> None:

@@ -5,12 +5,12 @@ Their integers are found from the steps of the function alone, so that they are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nnhw.engines.requantize import CommonSteps
+from nnhw.engines.requantize import CommonSteps, RankedSteps
 from nnhw.errors import MappingError
 from nnhw.families import ICE40
 from nnhw.ir.types import IntType
@@ -47,6 +47,74 @@ class IntegerLines:
     drop: int
 
 
+@dataclass(frozen=True)
+class ChannelLines:
+    """Lines of all channels, in raw sums, in front of common steps.
+
+    Parameters
+    ----------
+    multiplier, addend: int64 [outputs].
+    steps: int64 [count]: they stand for steps << drop.
+    codes: int64 [count + 1].
+    drop: lowest bits of the numbers that do not count.
+    """
+
+    multiplier: np.ndarray
+    addend: np.ndarray
+    steps: np.ndarray
+    codes: np.ndarray
+    drop: int
+
+    def ranked(self, cell_bits: int, cells_log2: int) -> tuple[RankedSteps, int]:
+        """Return the steps in such cells, moved to the second word, and by how much all addends become less."""
+        base = int(self.steps[0]) - (1 << (cell_bits + cells_log2))
+        return RankedSteps(self.steps - base, self.codes, cell_bits, cells_log2), base << self.drop
+
+    def doubled(self) -> ChannelLines:
+        """Return the same with numbers twice as large."""
+        return replace(self, multiplier=2 * self.multiplier, addend=2 * self.addend, steps=2 * self.steps)
+
+
+class NoCommonStepsError(MappingError):
+    """Channels share no steps: the message says why, and begins with them as its subject."""
+
+
+def channel_lines(steps: Sequence[np.ndarray], codes: Sequence[np.ndarray], raw: IntType) -> Iterator[ChannelLines]:
+    """Yield lines of all channels in front of common steps, those with more and more narrow multipliers.
+
+    Parameters
+    ----------
+    steps, codes: of each channel, in the normal form of `NormalSteps`.
+
+    Raises
+    ------
+    NoCommonStepsError: there are none.
+    """
+    moving = [channel for channel, places in enumerate(steps) if len(places)]
+    if not moving:
+        raise NoCommonStepsError("its channels are all constant")
+    aligned = align([steps[c] for c in moving], [codes[c] for c in moving], raw)
+    if aligned is None:
+        raise NoCommonStepsError("its channels turn in different ways, so that their codes are no part of one sequence")
+    lines = fit_lines(aligned)
+    if lines is None:
+        raise NoCommonStepsError("no multiplication and addition in each channel brings its channels' steps together")
+    none = True
+    for fitted in integer_lines(aligned, lines):
+        multiplier, addend = np.zeros((2, len(steps)), dtype=np.int64)
+        multiplier[moving] = np.where(aligned.mirrored, -fitted.multiplier, fitted.multiplier)
+        addend[moving] = fitted.addend
+        for channel in set(range(len(steps))) - set(moving):
+            places = np.flatnonzero(aligned.codes == codes[channel][0])
+            if not len(places):
+                raise NoCommonStepsError(f"channel {channel} has a code that no other has, and no step")
+            addend[channel] = (int(np.append(fitted.steps, fitted.steps[-1] + 1)[places[0]]) - 1) << fitted.drop
+        none = False
+        yield ChannelLines(multiplier, addend, fitted.steps, aligned.codes, fitted.drop)
+    if none:
+        raise NoCommonStepsError(f"its channels' steps come together with numbers of more than {MOST_BITS} bits alone")
+
+
 def find_common_steps(
     steps: tuple[np.ndarray, ...], codes: tuple[np.ndarray, ...], code: IntType, raw: IntType
 ) -> CommonSteps | None:
@@ -56,24 +124,11 @@ def find_common_steps(
     ----------
     steps, codes: of each channel, in the normal form of `NormalSteps`.
     """
-    moving = [channel for channel, places in enumerate(steps) if len(places)]
-    aligned = align([steps[c] for c in moving], [codes[c] for c in moving], raw) if moving else None
-    lines = None if aligned is None else fit_lines(aligned)
-    if aligned is None or lines is None:
+    try:
+        found = [_smallest(lines, code, raw) for lines in channel_lines(steps, codes, raw)]
+    except NoCommonStepsError:
         return None
-    found = []
-    for fitted in integer_lines(aligned, lines):
-        multiplier, addend = np.zeros((2, len(steps)), dtype=np.int64)
-        multiplier[moving] = np.where(aligned.mirrored, -fitted.multiplier, fitted.multiplier)
-        addend[moving] = fitted.addend
-        for channel in set(range(len(steps))) - set(moving):
-            places = np.flatnonzero(aligned.codes == codes[channel][0])
-            if not len(places):
-                return None
-            addend[channel] = (int(np.append(fitted.steps, fitted.steps[-1] + 1)[places[0]]) - 1) << fitted.drop
-        common = _smallest(fitted, multiplier, addend, aligned.codes, code, raw)
-        found += [] if common is None else [common]
-    return min(found, key=_weight, default=None)
+    return min((common for common in found if common is not None), key=_weight, default=None)
 
 
 def integer_lines(aligned: AlignedSteps, lines: CommonLines) -> Iterator[IntegerLines]:
@@ -122,26 +177,19 @@ def _rounded(aligned: AlignedSteps, lines: CommonLines, scale: int) -> IntegerLi
     return IntegerLines(multiplier[:, 0], addend[:, 0], high >> drop, drop)
 
 
-def _smallest(
-    fitted: IntegerLines,
-    multiplier: np.ndarray,
-    addend: np.ndarray,
-    codes: np.ndarray,
-    code: IntType,
-    raw: IntType,
-) -> CommonSteps | None:
+def _smallest(lines: ChannelLines, code: IntType, raw: IntType) -> CommonSteps | None:
     """Return the requantizer whose memories are smallest, or None if the steps lie too unevenly."""
     found = []
-    for cell_bits, cells_log2 in _cells(fitted.steps):
-        base = int(fitted.steps[0]) - (1 << (cell_bits + cells_log2))
+    for cell_bits, cells_log2 in cells_of(lines.steps):
+        ranked, base = lines.ranked(cell_bits, cells_log2)
         try:
             found.append(
                 CommonSteps(
-                    multiplier=multiplier[:, None],
-                    addend=addend[:, None] - (base << fitted.drop),
-                    drop=fitted.drop,
-                    steps=fitted.steps - base,
-                    codes=codes,
+                    multiplier=lines.multiplier[:, None],
+                    addend=lines.addend[:, None] - base,
+                    drop=lines.drop,
+                    steps=ranked.steps,
+                    codes=ranked.codes,
                     cell_bits=cell_bits,
                     cells_log2=cells_log2,
                     code=code,
@@ -153,13 +201,20 @@ def _smallest(
     return min(found, key=_memory, default=None)
 
 
-def _cells(steps: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Yield bits of a cell, and of the number of cells in a word, such that no cell has two steps."""
+def cells_of(steps: np.ndarray, counts: Sequence[int] = (1, 2, 3)) -> Iterator[tuple[int, int]]:
+    """Yield bits of a cell, and of the number of cells in a word, such that no cell has two steps; large cells first.
+
+    Steps begin at the first cell of a word.
+
+    Parameters
+    ----------
+    counts: bits of the number of cells in a word that are tried.
+    """
     away = steps - steps[0]
     largest = int(away[-1]).bit_length()
     while largest > 0 and (np.diff(away >> largest) == 0).any():
         largest -= 1
-    for cells_log2 in (1, 2, 3):
+    for cells_log2 in counts:
         for cell_bits in range(largest, 0, -1):
             if int(away[-1]) >> (cell_bits + cells_log2) < MOST_WORDS:
                 yield cell_bits, cells_log2
@@ -173,6 +228,7 @@ def _weight(common: CommonSteps) -> float:
 
 def _memory(common: CommonSteps) -> tuple[int, int, int]:
     """Return block RAMs of the iCE40, bits of a place, which wait in registers, and words: in this order they count."""
-    sizes = ((common.words, common.rank_bits + (1 << common.cells_log2)), (len(common.steps) + 1, common.cell_bits))
+    ranks, places = common.ranked.rank_bits + (1 << common.cells_log2), len(common.steps) + 1
+    sizes = ((common.words, ranks), (places, common.cell_bits))
     rams = sum(ICE40.block_rams(*size, rom=True) for size in sizes if size[0] > common.logic_words)
     return rams, common.cell_bits, common.words

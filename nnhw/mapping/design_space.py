@@ -90,7 +90,7 @@ class DesignSpace:
 
     def engines(self, layer: Layer, folding: Folding) -> list[EngineConfig]:
         """Return the engines of a folded layer, in stream order. Raises: MappingError."""
-        return [config for _, config, _ in self._planner.plan(layer, folding).engines]
+        return self._planner.plan(layer, folding).configs
 
     def accelerator(self, placed: Sequence[Folding], board_name: str) -> Accelerator:
         """Return the accelerator of all layers, with the folding given for each. Raises: MappingError.

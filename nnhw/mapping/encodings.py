@@ -9,11 +9,24 @@ import numpy as np
 
 from nnhw.accelerator import Stream
 from nnhw.engines.arithmetic import LaneArithmetic
+from nnhw.engines.matrix_product import factor_type, sum_range
 from nnhw.engines.pairwise import pair_range
 from nnhw.errors import MappingError
 from nnhw.ir import BIPOLAR, IntType
 from nnhw.mapping.inputs import as_byte
-from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer, PairLayer, SliceLayer, SumLayer, TransposeLayer
+from nnhw.mapping.layers import (
+    ChannelLayer,
+    ConcatLayer,
+    Layer,
+    MatrixLayer,
+    MatrixProductLayer,
+    NormLayer,
+    PairLayer,
+    SliceLayer,
+    SoftmaxLayer,
+    SumLayer,
+    TransposeLayer,
+)
 
 
 @dataclass(frozen=True)
@@ -73,9 +86,18 @@ class Encodings:
             return Encoding(element, 1, offsets if offsets.any() else None)
         if isinstance(layer, PairLayer):
             return Encoding(pair_range(layer.op, *layer.kinds))
+        if isinstance(layer, MatrixProductLayer):
+            left, right = map(factor_type, layer.kinds)
+            return Encoding(sum_range(left, right, layer.sizes[2]))
+        if isinstance(layer, NormLayer):
+            return Encoding(layer.op.results(layer.length))
+        if isinstance(layer, SoftmaxLayer):
+            return Encoding(IntType(0, layer.op.high))
         if isinstance(layer, SliceLayer | TransposeLayer):
             read = self._of[layer.inputs[0]]
             return replace(read, offsets=None if read.offsets is None else read.offsets[:1])
+        if isinstance(layer, ConcatLayer):
+            return self._joined(layer)
         if isinstance(layer, MatrixLayer):
             arithmetic = LaneArithmetic(layer.activation, layer.weight)
             factors = layer.weights.reshape(len(layer.weights), -1)
@@ -91,6 +113,26 @@ class Encodings:
         # count.
         element = IntType(*arithmetic.raw_range(factors))
         return Encoding(element, arithmetic.multiplier, arithmetic.offsets(factors) + self._lacking(layer, factors))
+
+    def _joined(self, layer: ConcatLayer) -> Encoding:
+        """Return the encoding of a concatenation: raw sums are joined by channels, if all count in the same steps."""
+        read = [self._of[name] for name in layer.inputs]
+        if all(one.is_plain for one in read) or sum(layer.parts) != layer.extent[0]:
+            return Encoding(layer.element)
+        if len({one.multiplier for one in read}) > 1:
+            return Encoding(layer.element)
+        low, high = min(one.element.low for one in read), max(one.element.high for one in read)
+        none = np.zeros(1, np.int64)
+        offsets = [
+            _per_channel(none if one.offsets is None else one.offsets, part, layer, name)
+            for one, part, name in zip(read, layer.parts, layer.inputs, strict=True)
+        ]
+        return Encoding(IntType(low, high), read[0].multiplier, np.concatenate(offsets))
+
+    def check_joined(self, layer: ConcatLayer) -> None:
+        """Refuse a concatenation that reads raw sums and gives none of its own. Raises: MappingError."""
+        if self._of[layer.node].is_plain:
+            self.check_plain(layer)
 
     def _lacking(self, layer: Layer, factors: np.ndarray) -> np.ndarray:
         """Return what sums of the input's elements lack of the sums of its codes, int64 [channels].

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer
+from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer, MatrixProductLayer
+from nnhw.mapping.matrix_products import lane_choices
 
 MOST_LANES = 4096
 """Foldings with more products per cycle are not considered."""
@@ -69,6 +70,9 @@ def foldings(layer: Layer) -> Iterator[Folding]:
     if isinstance(layer, MatrixLayer):
         yield from _matrix_foldings(layer)
         return
+    if isinstance(layer, MatrixProductLayer):
+        yield from _product_foldings(layer)
+        return
     rows = {1, layer.kernel[0]} if isinstance(layer, ChannelLayer) and not layer.is_global else {1}
     for row_lanes in sorted(rows):
         for lanes in divisors(layer.run):
@@ -89,6 +93,15 @@ def _matrix_foldings(layer: MatrixLayer) -> Iterator[Folding]:
                 if choice is not None:
                     for tails in (False, True):
                         yield Folding(channel_lanes, row_lanes, pe, choice[1], choice[0], logic_tails=tails)
+
+
+def _product_foldings(layer: MatrixProductLayer) -> Iterator[Folding]:
+    for lanes, cells, _ in lane_choices(layer):
+        if lanes <= MOST_LANES:
+            steps = layer.sizes[2] * cells // lanes
+            drains = [drain for drain in divisors(cells) if cells // drain <= steps and layer.period % drain == 0]
+            if drains:
+                yield Folding(lanes, drain=drains[0])
 
 
 def drain_and_hop(pe: int, steps: int) -> tuple[int, int] | None:

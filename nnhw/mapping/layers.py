@@ -11,6 +11,7 @@ import numpy as np
 
 from nnhw.engines.own import OwnEngine, Port
 from nnhw.ir import IntType, Location, Op
+from nnhw.ir.ops import IntegerNorm, IntegerSoftmax
 
 Pair = tuple[int, int]
 Shape = tuple[int, int, int]
@@ -51,6 +52,14 @@ class StepFunction:
     codes: np.ndarray
     code: IntType
     scaling: DoubleScaling | None = None
+
+    def of_channels(self, rows: np.ndarray) -> StepFunction:
+        """Return the function of other channels, each of which takes the row of one that this one has."""
+        scaling = self.scaling
+        if scaling is not None:
+            constants = (scaling.multiplier[rows], scaling.exponent[rows], scaling.bias[rows])
+            scaling = DoubleScaling(*constants, scaling.offset)
+        return StepFunction(self.thresholds[rows], self.codes[rows], self.code, scaling)
 
     @cached_property
     def _digest(self) -> bytes:
@@ -292,6 +301,128 @@ class PairLayer(Layer):
         return self.extent
 
 
+@dataclass(frozen=True)
+class ProductForm:
+    """Orders in which operands and results of a product of two computed matrices stream.
+
+    Axes, each order from the outermost to the innermost: `r` the rows of the operand that streams, `c` the columns of
+    the one that is held, `k` what is added over, `h` the heads, of each of which there is one pair of matrices. Rows
+    are outermost where they stream.
+
+    Parameters
+    ----------
+    rows, held, result: the orders of the operand that streams, of the one that is held, and of the result.
+    lanes: axes over which the elements of a beat may extend; over the second one where all of the first are in it.
+    """
+
+    rows: str
+    held: str
+    result: str
+    lanes: str
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixProductLayer(Layer):
+    """The product of two computed matrices, or of one pair for each head; the operand that streams comes in first.
+
+    Parameters
+    ----------
+    form: the orders of the streams.
+    kinds: element types of the two operands.
+    sizes: (rows, columns, inner, heads): of the axes `r`, `c`, `k`, `h`.
+    period: of results, which take the rows of the function again and again.
+    extent: the shape that leaves.
+    """
+
+    form: ProductForm
+    kinds: tuple[IntType, IntType]
+    sizes: tuple[int, int, int, int]
+    period: int
+    extent: Shape
+
+    @property
+    def shape(self) -> Shape:
+        """The feature map that leaves."""
+        return self.extent
+
+    @property
+    def products(self) -> int:
+        """Products of one frame."""
+        return prod(self.sizes)
+
+
+@dataclass(frozen=True, eq=False)
+class BroadcastLayer(Layer):
+    """Constants that are the same for each frame: it reads nothing.
+
+    Parameters
+    ----------
+    values: int64 [elements], in stream order.
+    extent: their shape.
+    """
+
+    values: np.ndarray = field(repr=False)
+    extent: Shape
+
+    @property
+    def shape(self) -> Shape:
+        """The feature map that leaves."""
+        return self.extent
+
+
+@dataclass(frozen=True, eq=False)
+class RowLayer(Layer):
+    """What works on rows: the elements of one axis, which follow one another in the stream.
+
+    Parameters
+    ----------
+    kind: type of the elements that come in.
+    length: elements of a row.
+    extent: the shape.
+    """
+
+    kind: IntType
+    length: int
+    extent: Shape
+
+    @property
+    def shape(self) -> Shape:
+        """The feature map that leaves."""
+        return self.extent
+
+    @property
+    def run(self) -> int:
+        """Elements that stay together: a row, or a pixel where each channel has a function of its own."""
+        return self.length if self.function is None else gcd(self.length, self.extent[0])
+
+    @property
+    def rows(self) -> int:
+        """Rows of a frame."""
+        return prod(self.extent) // self.length
+
+
+@dataclass(frozen=True, eq=False)
+class NormLayer(RowLayer):
+    """A normalization along one axis."""
+
+    op: IntegerNorm
+
+
+@dataclass(frozen=True, eq=False)
+class SoftmaxLayer(RowLayer):
+    """A softmax along one axis.
+
+    Parameters
+    ----------
+    table: int64 [distances], of powers.
+    keep: bool [rows, length], the elements that take part; None: all do.
+    """
+
+    op: IntegerSoftmax
+    table: np.ndarray = field(repr=False)
+    keep: np.ndarray | None = field(repr=False)
+
+
 @dataclass(frozen=True, eq=False)
 class ConcatLayer(Layer):
     """Feature maps behind one another along the channels, the columns or the rows: streams that take turns.
@@ -301,11 +432,13 @@ class ConcatLayer(Layer):
     parts: elements of each input in a turn.
     turns: of a frame: a turn is a pixel where channels are joined, a row where columns are, else the frame.
     extent: the joined shape.
+    constants: so many of the first inputs are the same for each frame.
     """
 
     parts: tuple[int, ...]
     turns: int
     extent: Shape
+    constants: int
 
     @property
     def shape(self) -> Shape:

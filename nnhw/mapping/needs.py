@@ -12,7 +12,7 @@ from nnhw.mapping.cost import cost
 from nnhw.mapping.cost.requantizer import requantizer_cost
 from nnhw.mapping.design_space import DesignSpace
 from nnhw.mapping.folding import Folding
-from nnhw.mapping.layers import Layer, MatrixLayer
+from nnhw.mapping.layers import Layer, MatrixLayer, MatrixProductLayer
 
 
 def needs_of(
@@ -41,7 +41,7 @@ def _need(space: DesignSpace, layer: Layer, folding: Folding, fifo_rams: int) ->
         total += taken
         requantizer = config.requantizing
         # As many sums are requantized at once as leave a systolic array in one cycle, or an engine has lanes.
-        lanes = folding.drain if isinstance(layer, MatrixLayer) else folding.channel_lanes
+        lanes = folding.drain if isinstance(layer, MatrixLayer | MatrixProductLayer) else folding.channel_lanes
         own = requantizer_cost(requantizer, None, lanes, folding.logic_thresholds, space.family).ebr
         steps += own
         if config.product_array is None:

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from nnhw.engines.arithmetic import LaneArithmetic
+from nnhw.engines.matrix_product import factor_type
 from nnhw.engines.pairwise import can_use_dsp
 from nnhw.errors import MappingError
 from nnhw.families import Cost
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.design_space import DesignSpace
 from nnhw.mapping.folding import Folding
-from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer, PairLayer
+from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer, MatrixProductLayer, PairLayer, RowLayer
 
 _Move = tuple[float, Folding, Cost]
 """A change of a layer's folding: logic cells that it takes per block RAM that it saves, the new folding, its cost."""
@@ -141,6 +142,10 @@ class PartMover:
             if LaneArithmetic(layer.activation, layer.weight).can_use_dsp:
                 yield "dsp_pe", replace(folding, dsp_pe=1)
         if isinstance(layer, PairLayer) and layer.op == "product" and can_use_dsp(*layer.kinds):
+            yield "dsp_pe", replace(folding, dsp_pe=1)
+        if isinstance(layer, MatrixProductLayer) and LaneArithmetic(*map(factor_type, layer.kinds)).can_use_dsp:
+            yield "dsp_pe", replace(folding, dsp_pe=1)
+        if isinstance(layer, RowLayer):
             yield "dsp_pe", replace(folding, dsp_pe=1)
         if layer.function is not None:
             yield "dsp_scaler", replace(folding, dsp_scaler=True)

@@ -9,14 +9,18 @@ from functools import singledispatchmethod
 import numpy as np
 
 from nnhw.accelerator import EngineConfig, Stream
+from nnhw.engines.broadcast import BroadcastConfig
 from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.encoding import encode
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.matrix_product import MatrixProductConfig, factor_type
+from nnhw.engines.normalize import NormConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.slice import SliceConfig
+from nnhw.engines.softmax import PowersConfig, SharesConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.families import Cost, Family
 from nnhw.ir import IntType
@@ -25,22 +29,27 @@ from nnhw.mapping.datapaths import Datapaths
 from nnhw.mapping.encodings import Encodings
 from nnhw.mapping.folding import Folding
 from nnhw.mapping.layers import (
+    BroadcastLayer,
     ChannelLayer,
     ConcatLayer,
     Layer,
     MatrixLayer,
+    MatrixProductLayer,
+    NormLayer,
     OwnLayer,
     Padding,
     PadLayer,
     PairLayer,
     Shape,
     SliceLayer,
+    SoftmaxLayer,
     SumLayer,
     TransposeLayer,
     UpsampleLayer,
     WindowLayer,
 )
 from nnhw.mapping.line_buffers import buffered_window
+from nnhw.mapping.matrix_products import held_window, lane_choices, rows_window
 from nnhw.mapping.own import planned
 
 MOST_TAIL = 32
@@ -57,19 +66,26 @@ class LayerPlan:
     ----------
     i_lanes: elements of a beat that each input must have.
     engines: kind, parameters and output of each.
+    fronts: of several inputs, the engine that each one passes first; none: there is none in front.
     """
 
     i_lanes: tuple[int, ...]
     engines: tuple[Engine, ...]
+    fronts: tuple[Engine, ...] = ()
+
+    @property
+    def configs(self) -> list[EngineConfig]:
+        """The parameters of all engines."""
+        return [config for _, config, _ in (*self.fronts, *self.engines)]
 
     @property
     def cycles(self) -> int:
         """Cycles of one frame on the slowest of the engines, none of which waits for another."""
-        return max(config.cycles for _, config, _ in self.engines)
+        return max(config.cycles for config in self.configs)
 
     def cost(self, family: Family) -> Cost:
         """Return the resources of the engines."""
-        return sum((cost(config, family) for _, config, _ in self.engines), Cost())
+        return sum((cost(config, family) for config in self.configs), Cost())
 
 
 class Planner:
@@ -198,12 +214,86 @@ class Planner:
         return LayerPlan((lanes, lanes), ((layer.op, config, self.encodings.stream(layer, lanes, elements)),))
 
     @plan.register
-    def _(self, layer: ConcatLayer, folding: Folding) -> LayerPlan:
+    def _(self, layer: MatrixProductLayer, folding: Folding) -> LayerPlan:
+        self.encodings.check_plain(layer)
+        lanes, cells, spread = next(choice for choice in lane_choices(layer) if choice[0] == folding.channel_lanes)
+        rows, columns, inner, heads = layer.sizes
+        left, right = layer.kinds
+        config = MatrixProductConfig(
+            left=factor_type(left),
+            right=factor_type(right),
+            cells=cells,
+            simd=lanes // cells,
+            spread=spread,
+            steps=inner * cells // lanes,
+            folds=rows * columns * heads // cells,
+            drain=folding.drain,
+            period=layer.period,
+            requantizer=self.datapaths.chosen(layer, folding.drain, folding),
+            dsp=folding.dsp_pe > 0,
+        )
+
+        def make_rows(address_bits: int) -> WindowConfig:
+            return rows_window(layer, config.lanes[0], columns // spread, left.bits, address_bits)
+
+        def make_held(address_bits: int) -> WindowConfig:
+            return held_window(layer, config.lanes[1], right.bits, address_bits)
+
+        fronts = []
+        for make, kind, width in zip((make_rows, make_held), layer.kinds, config.lanes, strict=True):
+            window = buffered_window(make, width * kind.bits, folding, self.family, layer.where)
+            fronts.append(("window", window, Stream(width, config.i_beats * width, kind)))
+        output = self.encodings.stream(layer, folding.drain, int(np.prod(layer.shape)))
+        return LayerPlan(config.lanes, (("matrix_product", config, output),), tuple(fronts))
+
+    @plan.register
+    def _(self, layer: BroadcastLayer, folding: Folding) -> LayerPlan:
+        config = BroadcastConfig(layer.values, layer.element, folding.channel_lanes)
+        output = self.encodings.stream(layer, folding.channel_lanes, len(layer.values))
+        return LayerPlan((), (("broadcast", config, output),))
+
+    @plan.register
+    def _(self, layer: NormLayer, folding: Folding) -> LayerPlan:
         self.encodings.check_plain(layer)
         lanes = folding.channel_lanes
+        config = NormConfig(
+            source=layer.kind,
+            lanes=lanes,
+            chunks=layer.length // lanes,
+            rows=layer.rows,
+            op=layer.op,
+            requantizer=self.datapaths.chosen(layer, lanes, folding),
+            dsp=folding.dsp_pe > 0,
+        )
+        return LayerPlan((lanes,), (("norm", config, self.encodings.stream(layer, lanes, layer.rows * layer.length)),))
+
+    @plan.register
+    def _(self, layer: SoftmaxLayer, folding: Folding) -> LayerPlan:
+        self.encodings.check_plain(layer)
+        lanes, elements = folding.channel_lanes, layer.rows * layer.length
+        powers = PowersConfig(layer.kind, lanes, layer.length // lanes, layer.rows, layer.table, layer.keep)
+        shares = SharesConfig(
+            source=powers.element,
+            lanes=lanes,
+            chunks=powers.chunks,
+            rows=layer.rows,
+            op=layer.op,
+            requantizer=self.datapaths.chosen(layer, lanes, folding),
+            dsp=folding.dsp_pe > 0,
+        )
+        between = Stream(lanes, elements, powers.element)
+        output = self.encodings.stream(layer, lanes, elements)
+        return LayerPlan((lanes,), (("powers", powers, between), ("shares", shares, output)))
+
+    @plan.register
+    def _(self, layer: ConcatLayer, folding: Folding) -> LayerPlan:
+        self.encodings.check_joined(layer)
+        lanes = folding.channel_lanes
         chunks = tuple(part // lanes for part in layer.parts)
-        config = ConcatConfig(lanes=lanes, bits=layer.element.bits, chunks=chunks, turns=layer.turns)
         output = self.encodings.stream(layer, lanes, int(np.prod(layer.shape)))
+        config = ConcatConfig(
+            lanes=lanes, bits=output.element.bits, chunks=chunks, turns=layer.turns, constants=layer.constants
+        )
         return LayerPlan((lanes,) * len(layer.inputs), (("concat", config, output),))
 
     @plan.register

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from nnhw.accelerator import stream_order
 from nnhw.engines.own import ENGINES, Port
 from nnhw.errors import MappingError, raise_all
 from nnhw.ir import Graph, IntType, Node
@@ -40,24 +42,29 @@ from nnhw.ir.ops import (
     WeightedSum,
 )
 from nnhw.mapping.layers import (
+    BroadcastLayer,
     ChannelLayer,
     ConcatLayer,
     DoubleScaling,
     Layer,
     Loops,
     MatrixLayer,
+    MatrixProductLayer,
+    NormLayer,
     OwnLayer,
     Padding,
     PadLayer,
     PairLayer,
     Shape,
     SliceLayer,
+    SoftmaxLayer,
     StepFunction,
     SumLayer,
     TransposeLayer,
     UpsampleLayer,
     as_map,
 )
+from nnhw.mapping.matrix_products import Operand, best_match
 from nnhw.mapping.transpose import transposes
 
 MOST_CODES = 1 << 16
@@ -79,7 +86,11 @@ class _Reader:
 
     def __init__(self, body: Graph) -> None:
         self.body = body
-        self.users = body.users()
+        self.users = {
+            name: tuple(user for user in users if not isinstance(user.op, Broadcast))
+            for name, users in body.users().items()
+        }
+        """Who reads each value: a constant for each image reads nothing of it."""
         self.problems: list[MappingError] = []
         self.layers: list[Layer] = []
         self.taken: set[str] = set()
@@ -98,7 +109,7 @@ class _Reader:
                 continue
             read = _Reader.own if type(node.op) in ENGINES else _READERS.get(type(node.op))
             if read is None:
-                self._refuse(node, _WITHOUT_ENGINE.get(type(node.op), _ON_THE_HOST))
+                self._refuse(node, _ON_THE_HOST)
                 continue
             read(self, node)
         raise_all(self.problems)
@@ -158,7 +169,7 @@ class _Reader:
         assert isinstance(op, MaxPool2d)
         source, padding = self._stream(node.inputs[0]), None
         if any(op.before + op.after):
-            # A border of the least value never is the maximum of a window.
+            # A border of the least value never exceeds the elements of a window.
             padding = Padding(op.before, op.after, self._type(node.inputs[0]).low)
         self._channelwise(node, "max", source, padding, op.kernel, op.stride)
 
@@ -179,6 +190,63 @@ class _Reader:
         left, right = (self._type(name) for name in node.inputs)
         common = self._common(node, names, inputs, function)
         self._add(PairLayer(**common, op=node.op.name, kinds=(left, right), extent=extent), names)
+
+    def matrix_product(self, node: Node) -> None:
+        """Read a product of two computed matrices with its function, and what reorders its results if they come so."""
+        names, function = self._function(node)
+        behind = self._reorderings_behind(names[-1])
+        alike = np.zeros(node.type.shape[0], np.int64)
+        if function is not None:
+            table = np.concatenate([function.thresholds, function.codes], axis=1)
+            _, first, row = np.unique(table, axis=0, return_index=True, return_inverse=True)
+            alike = first[row.reshape(-1)]
+        sides = [self._operand(node, position) for position in range(2)]
+        found = best_match([side for _, side in sides], node.type.shape, [step.op for step in behind], alike)
+        names += [step.name for step in behind[: found.length]]
+        streams = [
+            self._transposed(source, f"{node.name}.turned_{word}", node, steps, (math.prod(side.shape), 1, 1))
+            for (source, side), word, steps in zip(sides, ("left", "right"), found.steps, strict=True)
+        ]
+        if function is not None:
+            function = function.of_channels(found.rows)
+        order = (1, 0) if found.right_streams else (0, 1)
+        common = self._common(node, names, tuple(streams[side] for side in order), function)
+        kinds = self._type(streams[order[0]]), self._type(streams[order[1]])
+        self._add(
+            MatrixProductLayer(
+                **common,
+                form=found.form,
+                kinds=kinds,
+                sizes=found.sizes,
+                period=len(found.rows),
+                extent=self._map(names[-1]),
+            ),
+            names,
+        )
+
+    def _operand(self, node: Node, position: int) -> tuple[str, Operand]:
+        """Return the stream of an operand of a product, and how it lies in that; bipolar elements become numbers."""
+        name = node.inputs[position]
+        source = self._stream(name)
+        path = self._reorderings(self.body.node(name)) if source != name else []
+        shape = self.body.node(name).type.shape
+        axes = math.prod(shape[:-2]), shape[-2], shape[-1]
+        operand = Operand(self.body.node(source).type.shape, tuple(step.op for step in path), axes)
+        assert isinstance(node.op, MatrixProduct)
+        if (node.op.transpose_left, node.op.transpose_right)[position]:
+            operand = operand.transposed()
+        return self._cast(name, IntType(-1, 1), node), operand
+
+    def _reorderings_behind(self, name: str) -> list[Node]:
+        """Return what reorders a value, one behind the other, each the only one that reads what is in front of it."""
+        path: list[Node] = []
+        while name not in self.body.outputs and len(self.users[name]) == 1:
+            (reader,) = self.users[name]
+            if not isinstance(reader.op, _ORDERS):
+                break
+            path.append(reader)
+            name = reader.name
+        return path
 
     def _repeated(self, name: str, extent: Shape, reader: Node, side: int) -> str:
         """Return the stream of a value after upsampling it to the size of a map.
@@ -204,6 +272,41 @@ class _Reader:
         """Read a function that stands alone."""
         self._sum(node, [node.name], (1,), self._step_function(node))
 
+    def norm(self, node: Node) -> None:
+        """Read a normalization with its function."""
+        assert isinstance(node.op, IntegerNorm)
+        row = self._row(node, node.op.axis)
+        if row is not None:
+            names, function = self._function(node)
+            common = self._common(node, names, (self._stream(node.inputs[0]),), function)
+            self._add(NormLayer(**common, **row, op=node.op), names)
+
+    def softmax(self, node: Node) -> None:
+        """Read a softmax with its function."""
+        assert isinstance(node.op, IntegerSoftmax)
+        row = self._row(node, node.op.axis)
+        if row is None:
+            return
+        table, kept = (self.body.constants[name] for name in node.inputs[1:])
+        keep = stream_order(np.broadcast_to(kept, node.type.shape)[None]).reshape(-1, row["length"]).astype(bool)
+        names, function = self._function(node)
+        common = self._common(node, names, (self._stream(node.inputs[0]),), function)
+        only = None if keep.all() else keep
+        self._add(SoftmaxLayer(**common, **row, op=node.op, table=table, keep=only), names)
+
+    def _row(self, node: Node, axis: int) -> dict[str, Any] | None:
+        """Return the rows of a value along an axis; None, with a problem, if they do not lie together in its stream."""
+        shape = self.body.node(node.inputs[0]).type.shape
+        inner = (*shape[axis + 1 :], shape[0]) if axis else ()  # channels stream innermost
+        if math.prod(inner) > 1:
+            self._refuse(
+                node,
+                f"works along axis {axis} of {list(shape)}, whose elements do not follow one another in its stream, "
+                f"which has channels innermost; make it axis 0, or the last axis of a value with a single channel",
+            )
+            return None
+        return {"kind": self._type(node.inputs[0]), "length": shape[axis], "extent": self._map(node.name)}
+
     def concat(self, node: Node) -> None:
         """Read a concatenation."""
         assert isinstance(node.op, Concat)
@@ -211,7 +314,25 @@ class _Reader:
         inputs = tuple(self._cast(name, wanted, node) for name in node.inputs)
         turns, *parts = self._turns(node.inputs, node.op.axis)
         common = self._common(node, [node.name], inputs, None)
-        self._add(ConcatLayer(**common, parts=tuple(parts), turns=turns, extent=extent), [node.name])
+        constants = len(list(itertools.takewhile(self._is_constant, inputs)))
+        self._add(
+            ConcatLayer(**common, parts=tuple(parts), turns=turns, extent=extent, constants=constants), [node.name]
+        )
+
+    def _is_constant(self, stream: str) -> bool:
+        """Return whether nothing of the input is in a stream."""
+        made = next((layer for layer in self.layers if layer.node == stream), None)
+        return made is not None and all(map(self._is_constant, made.inputs))
+
+    def broadcast(self, node: Node) -> None:
+        """Read constants for each image."""
+        name, constant = node.inputs
+        if not self.users[name] and name not in self.body.outputs:
+            self._refuse(node, f"is all that follows from '{name}', and it is the same for each image; leave that out")
+            return
+        values = stream_order(self.body.constants[constant][np.newaxis])[0].astype(np.int64)
+        common = self._common(node, [node.name], (), None)
+        self._add(BroadcastLayer(**common, values=values, extent=self._map(node.name)), [node.name])
 
     def slice(self, node: Node) -> None:
         """Read a slice."""
@@ -264,22 +385,34 @@ class _Reader:
         """
         self.streams[node.name] = source = self._stream(node.inputs[0])
         readers = [user for user in self.users[node.name] if not isinstance(user.op, _ORDERS)]
-        if node.name in self.body.outputs or not all(isinstance(user.op, Linear) for user in readers):
+        if node.name in self.body.outputs or not all(isinstance(user.op, _ANY_ORDER) for user in readers):
             path = self._reorderings(node)
             moved = next((step for step in path if isinstance(step.op, Permute)), node)
             self._transpose(node, moved, transposes(self.body.node(source).type.shape, [step.op for step in path]))
 
     def _transpose(self, node: Node, moved: Node, steps: Sequence[Loops]) -> None:
         """Add what brings a stream into the order of a node, which `moved` changes."""
-        source = self.streams[node.name]
+        self._transposed(self.streams[node.name], node.name, moved, steps, self._map(node.name))
+
+    def _transposed(self, source: str, result: str, moved: Node, steps: Sequence[Loops], extent: Shape) -> str:
+        """Add what brings a stream into another order; return what then streams.
+
+        Parameters
+        ----------
+        result: the name that it gets, with a number in front of the last step.
+        moved: whose place in the user's model it has.
+        extent: of what then streams.
+        """
         for number, loops in enumerate(steps, 1):
             last = number == len(steps)
-            result = node.name if last else f"{node.name}.{number}"
-            common = self._common(moved, [node.name], (source,), None)
-            common |= {"name": f"{common['name']}.transpose", "node": result, "element": self._type(source)}
-            extent = self._map(node.name) if last else (math.prod(loops), 1, 1)
-            self._add(TransposeLayer(**common, loops=loops, extent=extent), [result])
-            source = result
+            name = result if last else f"{result}.{number}"
+            common = self._common(moved, [moved.name], (source,), None)
+            common |= {"name": f"{common['name']}.transpose", "node": name, "element": self._type(source)}
+            self._add(
+                TransposeLayer(**common, loops=loops, extent=extent if last else (math.prod(loops), 1, 1)), [name]
+            )
+            source = name
+        return source
 
     def _reorderings(self, last: Node) -> list[Node]:
         """Return the chain of reorderings between a stream and `last`, first to last."""
@@ -492,32 +625,27 @@ def _too_many_codes(op: Rescale) -> str:
 
 
 _ON_THE_HOST = "runs on no engine; it is supported only behind the last layer, on the host"
-_NOT_YET = (
-    "has no engine yet; the model is exact in nnhw.reference and in exported C ('nnhw export c'), but no hardware is "
-    "made of it"
-)
-_WITHOUT_ENGINE: dict[type[Op], str] = {
-    MatrixProduct: f"multiplies two computed values and {_NOT_YET}",
-    IntegerSoftmax: f"is a softmax inside of the model and {_NOT_YET}",
-    IntegerNorm: f"is a normalization over features and {_NOT_YET}",
-    Broadcast: f"is a constant of each position and {_NOT_YET}",
-}
-"""What is exact everywhere but in hardware --> what a refusal says of it."""
 _FUNCTIONS = (Threshold, StepTable, Rescale)
 _WINDOWS = (Conv2d, SumPool2d)
 _ORDERS = (Flatten, Reshape, Permute)
+_ANY_ORDER = (Linear, MatrixProduct)
+"""What reads a stream in whatever order it comes."""
 _READERS: dict[type[Op], Callable[[_Reader, Node], None]] = {
     Conv2d: _Reader.matrix,
     Linear: _Reader.matrix,
     SumPool2d: _Reader.sum_pool,
     MaxPool2d: _Reader.max_pool,
     WeightedSum: _Reader.join,
+    MatrixProduct: _Reader.matrix_product,
     Product: _Reader.pair,
     Maximum: _Reader.pair,
     Minimum: _Reader.pair,
+    IntegerNorm: _Reader.norm,
+    IntegerSoftmax: _Reader.softmax,
     Threshold: _Reader.requantize,
     StepTable: _Reader.requantize,
     Rescale: _Reader.requantize,
+    Broadcast: _Reader.broadcast,
     Concat: _Reader.concat,
     Upsample: _Reader.upsample,
     Pad: _Reader.pad,

@@ -60,9 +60,19 @@ class StreamNetwork:
 
     @property
     def joining(self) -> tuple[int, ...]:
-        """Indices of the FIFOs in front of joins."""
-        indices = {index for stage in self.stages if len(stage.sources) > 1 for index, _ in stage.sources}
+        """Indices of the FIFOs in front of joins, and of what a join's layer has in front of it for each input."""
+        joins = [stage for stage in self.stages if len(stage.sources) > 1]
+        indices = {self._in_front(index, stage.layer) for stage in joins for index, _ in stage.sources}
         return tuple(sorted(index for index in indices if self.stages[index].config.fifo))
+
+    def _in_front(self, index: int, layer: str) -> int:
+        """Return the first stage of a layer with a single input, up to a FIFO, that leads to a stage or is it."""
+        stage = self.stages[index]
+        if stage.config.fifo is None and len(stage.sources) == 1:
+            before = stage.sources[0][0]
+            if before >= 0 and self.stages[before].layer == layer:
+                return self._in_front(before, layer)
+        return index
 
     def with_fifo(self, index: int, config: EngineConfig) -> StreamNetwork:
         """Return the network in which stage `index` has another configuration."""
@@ -154,7 +164,7 @@ class StreamNetwork:
 
     @property
     def _frame_cycles(self) -> int:
-        """Upper bound of the cycles from the begin of a frame to its end."""
+        """Upper bound of the cycles that a frame takes from its first input beat to its last output beat."""
         return sum(stage.config.cycle_bound for stage in self.stages) + self.i_beats + self.o_beats + 1000
 
     def can_hang(self) -> bool:

@@ -44,6 +44,8 @@ class ShareSoftmax(nn.Module):
         if mask is None:
             return kept
         if mask.dtype == torch.bool:
+            # torch has both: scaled_dot_product_attention keeps where a mask is True, MultiheadAttention where it is
+            # False.
             own = mask if self.true_keeps else ~mask
         else:
             if not bool(((mask == 0) | (mask == -torch.inf)).all()):

@@ -22,7 +22,13 @@ CANDIDATES = 80  # clipping points that are tried, from the peak down to a fifth
 
 
 def batches_of(
-    data: Any, what: str, problems: list[NnhwError], shape: Sequence[int] | None = None, like: str = "an example_input"
+    data: Any,
+    what: str,
+    problems: list[NnhwError],
+    shape: Sequence[int] | None = None,
+    like: str = "an example_input",
+    *,
+    whole: bool = False,
 ) -> list[Tensor]:
     """Return batches [N, ..] of finite floats; append all problems with the data to `problems`.
 
@@ -33,10 +39,11 @@ def batches_of(
     what: name of the data in messages.
     shape: shape that every image must have; None: it is not known.
     like: in messages, the object that has this shape.
+    whole: take all batches of a `DataLoader`, and not its first `ITEMS` images.
     """
     batches: list[Tensor] = []
     shapes: set[tuple[int, ...]] = set()
-    for number, (batch, kind) in enumerate(_parts(data, what, problems)):
+    for number, (batch, kind) in enumerate(_parts(data, what, problems, whole)):
         found = list(_wrong(batch, kind, what if isinstance(data, Tensor | np.ndarray) else f"{what}, batch {number}"))
         problems += found
         if batch is None or batch.ndim < 2 or 0 in batch.shape:
@@ -67,12 +74,13 @@ def all_zero(batches: Sequence[Tensor]) -> bool:
     return bool(batches) and not any(bool(batch.any()) for batch in batches)
 
 
-def _parts(data: Any, what: str, problems: list[NnhwError]) -> Iterator[tuple[Tensor | None, str]]:
+def _parts(data: Any, what: str, problems: list[NnhwError], whole: bool) -> Iterator[tuple[Tensor | None, str]]:
     """Yield (batch, kind of its elements); the batch is None if these are no real numbers."""
     if isinstance(data, Tensor | np.ndarray):
         yield _tensor(data), _kind(data)
         return
-    count = 0
+    count = images = 0
+    most = ITEMS if isinstance(data, DataLoader) and not whole else None
     if isinstance(data, Dataset):
         data = _loader(data)
     if not isinstance(data, Iterable) or isinstance(data, str | bytes):
@@ -87,6 +95,9 @@ def _parts(data: Any, what: str, problems: list[NnhwError]) -> Iterator[tuple[Te
             problems.append(InputError(f"{what} needs tensors [N, ..], {given}; give one tensor for each batch"))
         else:
             yield _tensor(batch), _kind(batch)
+            images += len(batch) if batch.ndim else 1
+            if most is not None and images >= most:
+                break
     if not count:
         problems.append(InputError(f"{what} is empty; give at least one batch [N, ..] of what the model will see"))
 
@@ -154,6 +165,7 @@ class Observed:
 
     def find_peak(self, value: Tensor) -> None:
         """First pass: update the peak. NaN, once seen, stays."""
+        # Unlike max(), torch.maximum keeps NaN.
         self.peak = float(torch.maximum(torch.tensor(self.peak), value.abs().amax()))
 
     def count(self, value: Tensor) -> None:
@@ -220,6 +232,7 @@ def _least_error(values: Tensor, counts: Tensor, peaks: Tensor, qmax: int) -> Te
     best = torch.full_like(peaks, torch.inf, dtype=torch.float64)
     scales = (peaks / qmax).double()
     for step in range(CANDIDATES):
+        # A row of zeros has no peak; callers replace its scale.
         trial = (peaks.double() * (1 - step / 100) / qmax).clamp_min(torch.finfo(torch.float32).tiny)
         codes = torch.round(values / trial[:, None]).clamp_max(qmax)
         error = ((codes * trial[:, None] - values) ** 2 * counts).sum(dim=1)

@@ -25,6 +25,7 @@ def power_table(scale: Tensor, distances: int) -> Tensor:
     """
     steps = torch.arange(distances, dtype=torch.float64, device=scale.device)
     powers = torch.round(torch.exp(-scale.double().reshape(()) * steps) * ((1 << RECIPROCAL_BITS) - 1)).long()
+    # Powers fall: the first that is rounded to 0 stands for all greater distances.
     return powers[: int(powers.count_nonzero()) + 1]
 
 
@@ -58,6 +59,7 @@ def _bit_length(number: Tensor) -> Tensor:
 
     It is taken from the exponent of a float64, which is corrected where that was rounded up to the next power of two.
     """
+    # As a double, a number above 2**53 may be rounded up to the next power of two.
     length = torch.frexp(number.double())[1].long()
     return length - (number >> (length - 1) == 0).long()
 
@@ -170,6 +172,7 @@ def integer_norm(x: Tensor, scale: Tensor, eps: float, axis: int, fraction_bits:
     codes, count = codes_of("integer_norm", x, scale), x.shape[axis]
     total = codes.sum(dim=axis, keepdim=True) * int(centered)
     spread = count * (codes * codes).sum(dim=axis, keepdim=True) - total * total
+    # Equal elements have no spread, and 0 has no reciprocal root.
     factor, shift = _reciprocal_root((spread + integer_epsilon(scale, eps, count)).clamp(min=1))
     result = _rounded_shift((count * codes - total) * factor, shift - fraction_bits)
     return result.to(x.dtype) * 2.0**-fraction_bits

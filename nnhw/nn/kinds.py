@@ -163,6 +163,7 @@ def operation(node: fx.Node, modules: Mapping[str, nn.Module]) -> str:
         name = target._schema.name.split("::")[1]
     else:
         name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+    # In-place operations end in '_', and compute the same.
     name = name.rstrip("_")
     if name == "getattr":  # x.mT
         return str(node.args[1])

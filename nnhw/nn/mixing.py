@@ -74,10 +74,8 @@ class Mixing:
 
     @staticmethod
     def operand(node: fx.Node) -> fx.Node:
-        """Return the value that a softmax or a normalization reads, without a quantizer in between."""
+        """Return the value that a softmax or a normalization reads."""
         found: Any = node.args[0] if node.args else node.kwargs["input"]
-        while str(getattr(found, "name", "")).endswith("_quant") and found.op == "call_module":
-            found = found.args[0]
         assert isinstance(found, fx.Node)
         return found
 
@@ -106,6 +104,7 @@ class Mixing:
             dim = module.dim if module is not None else node.kwargs.get("dim", node.args[1] if node.args[1:] else None)
         if not isinstance(dim, int):
             raise InputError(f"softmax {place_of(node)} has dim={dim}; say the axis, such as dim=-1")
+        # Its first axis is that of the batch: the mask is the same for all images.
         if keep is not None and keep.dim() > 3 and keep.shape[0] == 1:
             keep = keep[0]
         assert shares.scale is not None
@@ -133,6 +132,7 @@ class Mixing:
             if factor is not None:
                 with self._graph.inserting_after(made):
                     behind = self._graph.call_function(function, (made, factor))
+                # All readers but the new node, which would else read itself.
                 made.replace_all_uses_with(behind, delete_user_cb=functools.partial(operator.is_not, behind))
                 made = behind
 

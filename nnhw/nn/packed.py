@@ -32,6 +32,7 @@ def save_packed(model: nn.Module, path: str | Path) -> None:
     for name, tensor in model.state_dict().items():
         values = tensor.detach().cpu().numpy()
         if name in binary:
+            # As the quantizer has it: the sign of 0 is +1.
             arrays[name + SIGNS_SUFFIX] = np.packbits(values.reshape(-1) >= 0)
         else:
             arrays[name] = values

@@ -125,6 +125,8 @@ class QuantizerPlan:
         self._mixing = Mixing(graph_module, modules)
         self._inserted: dict[fx.Node, Quantizer] = {}
         """The quantizer that each node has got."""
+        self._mixed: dict[fx.Node, fx.Node] = {}
+        """The value whose codes each softmax and each normalization reads."""
         self._shares: dict[fx.Node, Quantizer] = {}
         """The format of each softmax's results."""
         for node in self._graph.nodes:
@@ -319,6 +321,7 @@ class QuantizerPlan:
             tensor, axis = layer.weight, _output_axis(layer)  # type: ignore[assignment]
         values = tensor.detach().abs().double()
         rows = values.reshape(1, -1) if axis is None else values.movedim(axis, 0).reshape(values.shape[axis], -1)
+        # With the largest weight as the greatest code: the greatest sum is so many greatest codes.
         largest = (rows.sum(dim=1) / rows.amax(dim=1).clamp_min(torch.finfo(torch.float32).tiny)).max()
         return float(largest) * len(rows) * 2 ** (self._weight_bits - 1 + self._code_bits)
 
@@ -383,6 +386,7 @@ class QuantizerPlan:
 
         def show(value: Tensor) -> None:
             self._least[leader] = min(self._least[leader], float(value.amin()))
+            # A peak of NaN or infinity has no histogram; `observe` reports it.
             (seen.count if counting and seen.peak < float("inf") else seen.find_peak)(value)
 
         return show
@@ -394,6 +398,9 @@ class QuantizerPlan:
         ----------
         act_bits, input_bits: bits of the codes of activations, and of the model's input.
         """
+        # Found in the graph as it was traced; behind this, quantizers and integer forms stand in between.
+        for node in [*self._mixing.inner, *self._mixing.norms]:
+            self._mixed[node] = self._sources(self._mixing.operand(node))[0]
         signed = dict.fromkeys(self.groups.values(), False)
         inputs = {leader for node, leader in self.groups.items() if self._is_input(node)}
         for node, leader in self.groups.items():
@@ -408,7 +415,6 @@ class QuantizerPlan:
                 if list(self.groups.values()).count(leader) == 1:
                     self._inserted[node] = self._shares[node]
                     continue  # its shares are codes
-            # The name ends in `_quant`, by which `Mixing.operand` recognizes it.
             name = self._add(f"{node.name}_quant", quantizer)
             with self._graph.inserting_after(node):
                 quantized = self._graph.call_module(name, (node,))
@@ -453,8 +459,7 @@ class QuantizerPlan:
 
     def replace_mixing(self) -> None:
         """Replace softmaxes and normalizations by integer ones, which know the quantizers of what they read."""
-        for node in [*self._mixing.inner, *self._mixing.norms]:
-            source = self._sources(self._mixing.operand(node))[0]
+        for node, source in self._mixed.items():
             self._mixing.replace(node, self._inserted[source], self._shares.get(node))
 
     @property

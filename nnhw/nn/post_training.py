@@ -54,8 +54,9 @@ def quantize(
 
     Parameters
     ----------
-    calibration_batches: one tensor or array [N, ..]; an iterable of such batches, or of (batch, labels), such as a
-        `DataLoader`; or a `Dataset` of images, or of (image, label), of which 1,024 are taken, evenly spread over it.
+    calibration_batches: one tensor or array [N, ..]; an iterable of such batches, or of (batch, labels), whose labels
+        are left out; such as a `DataLoader`, of which batches are taken until there are 1,024 images, in its order, so
+        let it shuffle; or a `Dataset` of images, or of (image, label), of which 1,024 are taken, evenly spread over it.
     weight_bits, act_bits: bits of weights and activations, 1 to 8.
     input_bits: bits of the model's input, 1 to 8.
     evaluate: (images [N, ..], labels [N]), labels counted from 0: on them PyTorch measures the accuracy before and
@@ -71,7 +72,9 @@ def quantize(
     # Wrong widths are noted; planning goes on with others, to find all further problems at once.
     bits = (WIDTH_MAX, WIDTH_MAX) if problems else (weight_bits, max(act_bits, input_bits))
     shape = _image_shape(model, example_input)
-    images = _images(calibration_batches, "calibration data", shape, problems)
+    # Where the labels of a loader's images are given, all of them are evaluated.
+    is_labelled = isinstance(evaluate, tuple | list) and len(evaluate) == 2 and evaluate[0] is calibration_batches
+    images = _images(calibration_batches, "calibration data", shape, problems, whole=is_labelled)
     if images.sound and all_zero(images.batches):
         problems.append(InputError(ALL_ZERO))
     graph_module = _traced(model, images.batches, problems)
@@ -236,10 +239,12 @@ class _Images:
     count: int | None
 
 
-def _images(data: Any, what: str, shape: list[int] | None, problems: list[NnhwError], *like: str) -> _Images:
+def _images(
+    data: Any, what: str, shape: list[int] | None, problems: list[NnhwError], *like: str, whole: bool = True
+) -> _Images:
     """Return data in batches, and append its problems to `problems`; see `batches_of`."""
     known = len(problems)
-    batches = batches_of(data, what, problems, shape, *like)
+    batches = batches_of(data, what, problems, shape, *like, whole=whole)
     sound = len(problems) == known
     count = sum(len(batch) for batch in batches) if sound else None
     if isinstance(data, Tensor | np.ndarray) and shape is not None and data.ndim == len(shape) + 1:

@@ -67,6 +67,7 @@ class QuantizedModel(fx.GraphModule):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         made: Any = super().__deepcopy__(memo)
+        # A GraphModule copies its graph, its modules and `meta`, but no other attributes.
         made.accuracy = self.accuracy
         return made  # type: ignore[no-any-return]
 

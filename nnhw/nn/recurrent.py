@@ -37,17 +37,37 @@ def run_steps(cell: Cell, weights: Sequence[Tensor], sequence: Tensor, states: S
     The last states, and the first state behind each step: [steps, batch, units].
     """
     if torch.compiler.is_exporting():
+        return loop(
+            lambda x, states: cell([functional.linear(x, weight) for weight in weights], states), sequence, states
+        )
+    products = zip(*(functional.linear(sequence, weight) for weight in weights), strict=True)
+    return loop(cell, list(products), states)
+
+
+def loop(step: Callable[[Any, States], States], sequence: Any, states: States) -> tuple[States, Tensor]:
+    """Compute states step by step; an exported program has one loop, for any number of steps.
+
+    Parameters
+    ----------
+    step: of what a sequence has for a step, and the states: the next states, the first of them the output.
+    sequence: [steps, ..]; in eager mode anything that has a length.
+
+    Returns
+    -------
+    The last states, and the first state behind each step: [steps, batch, units].
+    """
+    if torch.compiler.is_exporting():
         from torch._higher_order_ops.scan import scan
 
-        def step(states: States, x: Tensor) -> tuple[States, Tensor]:
-            following = cell([functional.linear(x, weight) for weight in weights], states)
-            return following, following[0].clone()
+        def following(states: States, x: Tensor) -> tuple[States, Tensor]:
+            made = step(x, states)
+            return made, made[0].clone()
 
-        last, results = scan(step, states, sequence, dim=0)
+        last, results = scan(following, states, sequence, dim=0)
         return last, results
     outputs = []
-    for sums in zip(*(functional.linear(sequence, weight) for weight in weights), strict=True):
-        states = cell(sums, states)
+    for x in sequence:
+        states = step(x, states)
         outputs.append(states[0])
     return states, torch.stack(outputs)
 

@@ -64,6 +64,7 @@ def observe_formats(model: nn.Module, layers: Sequence[nn.Module], batches: Sequ
     ]
     if not observed:
         return
+    # Quantizers observe in training mode alone.
     for module in observed:
         module.train()
     with torch.no_grad():

@@ -34,6 +34,7 @@ def swap(
     model: in any mode; the copy is in eval mode.
     modules: new modules by class, for all modules of exactly that class, or by name in `model.named_modules()`, with
         `*` and `?` as in file names. Where several match a module, names come before classes, and then the first entry.
+        Modules within others are replaced first: a function is given a module whose parts are the new ones.
     example_input: [batch, ..]: images on which both models are compared; needed unless `approximates`.
     approximates: results may change.
 
@@ -51,8 +52,11 @@ def swap(
     changed = copied(model)
     before = changed if example_input is None else copied(model)
     used: set[type[nn.Module] | str] = set()
-    for name, module in list(changed.named_modules(remove_duplicate=False)):
+    named = list(changed.named_modules(remove_duplicate=False))
+    # The innermost first: modules within one that is replaced are replaced before it, and so none within the new one.
+    for name, module in sorted(named, key=lambda pair: -pair[0].count(".")):
         key = _key_of(name, module, modules)
+        # The model itself is at no place where another module could be put.
         if key is None or not name:
             continue
         used.add(key)

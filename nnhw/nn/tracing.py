@@ -22,6 +22,7 @@ from nnhw.errors import InputError
 from .attention import ShareSoftmax, open_products, with_open_attention
 from .given import class_name, copied
 
+# Held while warnings, logging, output or torch's stance are changed: all threads share these.
 _TRACING = threading.RLock()
 
 
@@ -50,6 +51,7 @@ def traced(model: nn.Module | ExportedProgram, batch: Tensor | None) -> fx.Graph
         raise
     except Exception as error:
         if batch is not None:
+            # torch.export may trace what fx cannot; if it cannot either, the error of fx is raised.
             with suppress(Exception):
                 return _with_open_products(_opened(_exported(own, batch)))
         line = (str(error).splitlines() or [""])[0]
@@ -89,6 +91,7 @@ def _without_parametrizations(model: nn.Module) -> nn.Module:
             continue
         computed = {name: getattr(module, name) for name in module.parametrizations}  # type: ignore[union-attr]
         del module.parametrizations
+        # A parametrized module is of a class made at run time, derived from its own.
         module.__class__ = type(module).__bases__[0]
         for name, value in computed.items():
             module.register_parameter(name, nn.Parameter(value.detach().clone()))

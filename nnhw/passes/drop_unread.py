@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from nnhw.ir import Graph, GraphBuilder, Node, Op, TensorType
+from nnhw.ir.graph import free_name
 from nnhw.ir.ops import Concat, Conv2d, Linear, Rescale, Slice, StepTable, Threshold
 
 from .demand import Mask, demanded, is_needed, is_whole
-from .edit import free_name
 
 
 def drop_unread(graph: Graph) -> Graph:
@@ -59,7 +59,7 @@ class _Cutter:
                 self._keep(node)
             elif is_needed(self.masks[node.name]):
                 self._copy(node)
-        return self.builder.build([self.names.get(name, name) for name in self.graph.outputs])
+        return self.builder.build([self.names.get(name, name) for name in self.graph.outputs], self.graph.keys)
 
     def _keep(self, node: Node) -> None:
         self.builder.copy([node], self.graph)

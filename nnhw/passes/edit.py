@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from nnhw.ir import FLOAT, Graph, Node, Op, Operand, TensorType
-from nnhw.ir.graph import infer
+from nnhw.ir.graph import free_name, infer
 from nnhw.ir.ops import BatchNorm, Concat, Constant, Flatten, MaxPool2d, Pad, Permute, PRelu, Reshape, Slice, Upsample
 
 ORDER_OPS = (Flatten, Reshape, Permute)
@@ -71,12 +71,13 @@ class Edit:
         for node in self._graph.nodes:
             if node.name == place:
                 nodes += self._nodes.values()
-            # A new node has the name of this one, which is free: the old node goes.
+            # A node that gives its name to a new one is left out.
             elif node.name not in self._nodes:
                 nodes.append(_renamed(node, names))
         outputs = tuple(names.get(output, output) for output in self._graph.outputs)
         constants = {name: array for name, array in self._graph.constants.items() if name not in self._nodes}
-        return Graph(self._graph.name, tuple(nodes), outputs, {**constants, **self._constants}).pruned()
+        merged = {**constants, **self._constants}
+        return dataclasses.replace(self._graph, nodes=tuple(nodes), outputs=outputs, constants=merged).pruned()
 
     def _operand(self, name: str) -> Operand:
         constant = self._constants.get(name, self._graph.constants.get(name))
@@ -86,20 +87,12 @@ class Edit:
         return free_name(name, lambda tried: tried in self._nodes or (tried in self._graph and tried not in self._free))
 
 
-def free_name(name: str, is_taken: Callable[[str], bool]) -> str:
-    """Return `name` if it is free, else the first free one of `name_2`, `name_3`, .."""
-    number, tried = 1, name
-    while is_taken(tried):
-        number += 1
-        tried = f"{name}_{number}"
-    return tried
-
-
 def bypassed(graph: Graph, place: str, value: str) -> Graph:
     """Return the graph in which the readers of `place` read `value`, an earlier node of the same type."""
     names = {place: value}
     nodes = tuple(_renamed(node, names) for node in graph.nodes if node.name != place)
-    return Graph(graph.name, nodes, tuple(names.get(name, name) for name in graph.outputs), graph.constants).pruned()
+    outputs = tuple(names.get(name, name) for name in graph.outputs)
+    return dataclasses.replace(graph, nodes=nodes, outputs=outputs).pruned()
 
 
 def without_twins(graph: Graph) -> Graph:
@@ -131,7 +124,7 @@ def retyped(graph: Graph) -> Graph:
             node = dataclasses.replace(node, type=infer(node, operands))
         types[node.name] = node.type
         nodes.append(node)
-    return Graph(graph.name, tuple(nodes), graph.outputs, graph.constants)
+    return dataclasses.replace(graph, nodes=tuple(nodes))
 
 
 def _renamed(node: Node, names: Mapping[str, str]) -> Node:

@@ -42,7 +42,7 @@ def _path(graph: Graph, name: str) -> list[Node]:
 
 def _folded(graph: Graph, linear: Node, path: list[Node]) -> Graph:
     source = graph.node(path[0].inputs[0])
-    # order[0, i] is the element of the source that the layer reads as its input i; numbers are moved to find it.
+    # Moving the elements' numbers shows that the layer reads element order[0, i] of the source as its input i.
     order = np.arange(source.type.size).reshape(1, *source.type.shape)
     for node in path:
         order = node.op.evaluate(order)

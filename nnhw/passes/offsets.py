@@ -7,9 +7,8 @@ import dataclasses
 import numpy as np
 
 from nnhw.ir import Graph, IntType, Node, TensorType
+from nnhw.ir.graph import free_name
 from nnhw.ir.ops import MaxPool2d, Rescale, StepTable, SumPool2d, Threshold, Upsample, WeightedSum
-
-from .edit import free_name
 
 FUNCTIONS = (Threshold, StepTable, Rescale)
 _PASSING = (MaxPool2d, SumPool2d, Upsample, WeightedSum)
@@ -69,7 +68,7 @@ def with_constants(graph: Graph, arrays: Arrays) -> Graph:
             inputs = (*node.inputs[:place], name, *node.inputs[place + 1 :])
             node = dataclasses.replace(node, inputs=inputs)
         nodes.append(node)
-    return Graph(graph.name, tuple(nodes), graph.outputs, constants).pruned()
+    return dataclasses.replace(graph, nodes=tuple(nodes), constants=constants).pruned()
 
 
 def _absorb_here(graph: Graph, function: Node, offset: np.ndarray, arrays: Arrays) -> None:

@@ -12,6 +12,7 @@ from .align_sums import align_sums
 from .cancel_permutes import cancel_permutes
 from .collapse_chains import collapse_chains
 from .drop_unread import drop_unread
+from .flatten_positions import flatten_positions
 from .fold_constants import fold_constants
 from .fold_fixed_channels import fold_fixed_channels
 from .fold_permutes import fold_permutes
@@ -19,6 +20,7 @@ from .hoist_shapes import hoist_shapes
 from .join_rescaled import join_rescaled
 from .merge_parallel import merge_parallel
 from .permute_input import permute_input
+from .rows_first import rows_first
 from .separate_padding import separate_padding
 from .share_twins import share_twins
 from .sink_extremes import sink_extremes
@@ -38,6 +40,7 @@ PIPELINE: dict[str, Pass] = {
     "sink_extremes": sink_extremes,
     "align_sums": align_sums,
     "join_rescaled": join_rescaled,
+    "flatten_positions": flatten_positions,
     "collapse_chains": collapse_chains,
     "fold_constants": fold_constants,
     "sink_integer_pooling": sink_integer_pooling,
@@ -47,6 +50,7 @@ PIPELINE: dict[str, Pass] = {
     "fold_fixed_channels": fold_fixed_channels,
     "drop_unread": drop_unread,
     "merge_parallel": merge_parallel,
+    "rows_first": rows_first,
 }
 _PROVING = (join_rescaled, collapse_chains)
 """Passes with a second argument, which receives the proofs of what they replace."""

@@ -16,6 +16,7 @@ from nnhw.ir import Graph, Location
 from nnhw.ir.ops import Dequantize
 
 from .bisection import SCANNED_AT_MOST, find_steps
+from .flatten_positions import flatten_positions
 from .hoist_shapes import hoist_shapes
 from .margins import Margins
 from .regions import Region, check_elementwise, find_region, quantizers
@@ -72,7 +73,7 @@ def find_rounding_notes(graph: Graph) -> tuple[RoundingNote, ...]:
     are joined, the steps of the widest one are evaluated for each combination of the others' integers, or for an even
     selection of combinations if there are too many.
     """
-    graph = hoist_shapes(sink_shapes(graph))
+    graph = flatten_positions(hoist_shapes(sink_shapes(graph)))
     regions = [region for quantizer in quantizers(graph) if (region := find_region(graph, quantizer))]
     return tuple(note for region in regions for note in _notes_of(region))
 

@@ -79,8 +79,8 @@ def _constant_before(array: np.ndarray, shape: Node, node: Node, before: Shape, 
     rows = moved.reshape(before[0], -1)
     if np.array_equal(rows, np.broadcast_to(rows[:, :1], rows.shape), equal_nan=True):
         return _spread(rows[:, 0], node, before)
-    # The constant differs within channels here, which no layer has; a permutation further in front may turn the axis
-    # along which it differs into the channels.
+    # In this place the constant differs within channels; a permutation further in front may turn the axis along which
+    # it differs into the channels.
     positional = isinstance(shape.op, Permute) and not is_channel_list(node.op)
     return _without_repeats(moved) if positional else None
 

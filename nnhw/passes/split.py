@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from nnhw.errors import LoweringError
-from nnhw.ir import Graph, Node, extract, run
+from nnhw.ir import Graph, GraphBuilder, Node, extract, run, verify
 from nnhw.ir.interpreter import Inputs
-from nnhw.ir.ops import Quantize, StepTable, Threshold
+from nnhw.ir.ops import Concat, Quantize, Reshape, Slice, StepTable, Threshold
 
 _FUNCTIONS = (Threshold, StepTable)
 
@@ -35,21 +36,64 @@ class Parts:
 
 
 def split(graph: Graph) -> Parts:
-    """Cut a lowered graph at its input's quantizer and behind its last integer op.
+    """Cut a lowered graph at its input's quantizer and behind its last integer ops.
+
+    Where the host needs several values, the body joins them, and the tail takes them apart: maps of one size along
+    their channels, others as lists of their elements.
 
     Raises
     ------
-    LoweringError if there is not exactly one way into the integer part and one way out of it.
+    LoweringError if there is not exactly one way into the integer part, or no way out of it.
     """
     entry = _entry(graph)
     body = _integers_behind(graph, entry)
-    result = _result(graph, entry, body)
-    _check_tail(graph, body, entry, result)
+    results = _results(graph, entry, body)
+    _check_tail(graph, body, entry, results)
     head = extract(graph, f"{graph.name}_head", (), (entry.name,))
-    middle = extract(graph, f"{graph.name}_body", (entry.name,), (result.name,))
+    middle = _joined(extract(graph, f"{graph.name}_body", (entry.name,), [node.name for node in results]))
     _check_constant(graph.name, middle)
-    tail = extract(graph, f"{graph.name}_tail", (result.name,), graph.outputs)
-    return Parts(head, middle, tail)
+    return Parts(head, middle, _tail(graph, middle, results))
+
+
+def _joined(body: Graph) -> Graph:
+    """Return a body with one result: all of its results one behind the other."""
+    results = body.output_nodes
+    if len(results) == 1:
+        return body
+    builder = GraphBuilder(body.name)
+    builder.copy(body.nodes, body)
+    parts = [node.name for node in results]
+    if not _are_stacked(results):
+        parts = [builder.add(f"{name}.flat", Reshape((body.node(name).type.size,)), [name]) for name in parts]
+    return verify(builder.build([builder.add("results", Concat(0), parts)]))
+
+
+def _are_stacked(results: Sequence[Node]) -> bool:
+    """Return whether results are joined by channels, as maps of one size are: then nothing changes its order."""
+    return all(node.type.shape for node in results) and len({node.type.shape[1:] for node in results}) == 1
+
+
+def _tail(graph: Graph, body: Graph, results: Sequence[Node]) -> Graph:
+    """Return what follows the body; its several results are parts of the body's one."""
+    names = [node.name for node in results]
+    if len(results) == 1:
+        return replace(extract(graph, f"{graph.name}_tail", names, graph.outputs), keys=graph.keys)
+    rest = extract(graph, "rest", names, graph.outputs)
+    builder = GraphBuilder(f"{graph.name}_tail")
+    given = builder.input(body.outputs[0], body.output_nodes[0].type)
+    stacked, start = _are_stacked(results), 0
+    for node in results:
+        size = node.type.shape[0] if stacked else node.type.size
+        part = builder.add(node.name if stacked else f"{node.name}.flat", Slice(0, start, start + size), [given])
+        if not stacked:
+            builder.add(node.name, Reshape(node.type.shape), [part], node.location)
+        start += size
+    for node in rest.nodes:
+        if node.name in rest.constants:
+            builder.copy([node], rest)
+        elif node.inputs:
+            builder.add(node.name, node.op, node.inputs, node.location)
+    return verify(builder.build(graph.outputs, graph.keys))
 
 
 def _entry(graph: Graph) -> Node:
@@ -77,22 +121,30 @@ def _integers_behind(graph: Graph, entry: Node) -> dict[str, Node]:
     return body
 
 
-def _result(graph: Graph, entry: Node, body: dict[str, Node]) -> Node:
+def _results(graph: Graph, entry: Node, body: dict[str, Node]) -> list[Node]:
+    """Return the integers that the host needs, in their order. Raises: LoweringError."""
     outside = {name for node in graph.nodes if node.name not in body for name in node.inputs} | set(graph.outputs)
     results = [node for node in body.values() if node.name in outside]
-    if len(results) != 1:
+    if entry in results[:1] and len(results) == 1:
+        raise LoweringError(f"model '{graph.name}' has no layer behind its quantizer {entry}; add a quantized layer")
+    steps = {node.type.is_sequence for node in results}
+    if len(steps) > 1:
         raise LoweringError(
-            f"model '{graph.name}' needs one integer result for the host, got {len(results)}: "
+            f"model '{graph.name}' needs integers of each step and of the last one for the host: "
             f"{', '.join(map(str, results))}; put a quantizer behind what joins them, or return one of them"
         )
-    if results[0] is entry:
-        raise LoweringError(f"model '{graph.name}' has no layer behind its quantizer {entry}; add a quantized layer")
-    return results[0]
+    return results
 
 
-def _check_tail(graph: Graph, body: dict[str, Node], entry: Node, result: Node) -> None:
-    """Check that nothing behind the result reads anything in front of it."""
-    behind = {result.name}
+def _check_tail(graph: Graph, body: dict[str, Node], entry: Node, results: Sequence[Node]) -> None:
+    """Check that nothing behind the results reads anything in front of them. Raises: LoweringError."""
+    behind = {node.name for node in results} - {entry.name}
+    layers = ", ".join(str(node) for node in results if node is not entry)
+    if entry.name in graph.outputs:
+        raise LoweringError(
+            f"model '{graph.name}' returns the codes of its input, {entry}, beside the result of {layers}; return what "
+            f"its layers compute"
+        )
     for node in graph.nodes:
         names = {operand.name for operand in graph.data_inputs(node)}
         if node.name not in body and names & behind:
@@ -100,9 +152,15 @@ def _check_tail(graph: Graph, body: dict[str, Node], entry: Node, result: Node) 
             if not names <= behind:
                 early = ", ".join(sorted(names - behind))
                 raise LoweringError(
-                    f"{node} joins the result of {result} with '{early}' of the input side, which is not supported "
+                    f"{node} joins the result of {layers} with '{early}' of the input side, which is not supported "
                     f"yet; compute the model's end from its last layer alone"
                 )
+    missing = [name for name in graph.outputs if name not in behind]
+    if missing:
+        raise LoweringError(
+            f"model '{graph.name}' returns {graph.node(missing[0])}, which no layer computes; return what its layers "
+            f"compute"
+        )
 
 
 def _check_constant(model: str, body: Graph) -> None:

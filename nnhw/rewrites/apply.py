@@ -11,7 +11,7 @@ import numpy as np
 
 from nnhw.errors import ExactnessError, InputError, NnhwError
 from nnhw.ir import Graph, IntType, Node, run, verify
-from nnhw.ir.interpreter import run_in_chunks
+from nnhw.ir.interpreter import joined, run_in_chunks
 from nnhw.ir.ops import Input
 from nnhw.passes.edit import retyped
 
@@ -99,7 +99,7 @@ def apply_rewrites(
     for rewrite in rewrites:
         after, places = _applied(graph, rewrite, samples)
         rows = np.concatenate([samples, _range_ends(graph, samples)])
-        differing, greatest, first = _compared(run_in_chunks(graph, rows)[0], run_in_chunks(after, rows)[0])
+        differing, greatest, first = _compared(joined(run_in_chunks(graph, rows)), joined(run_in_chunks(after, rows)))
         if differing and not rewrite.approximates:
             raise ExactnessError(
                 f"{rewrite} changes what the model computes, in {differing} of {len(rows)} rows: {first}; {_REMEDY}"
@@ -125,6 +125,7 @@ def _applied(graph: Graph, rewrite: Rewrite, samples: np.ndarray) -> tuple[Graph
         except NnhwError as error:
             raise InputError(f"{rewrite} at {graph.node(match.root.name)} does not fit there: {error}") from error
         places.append(_tried(graph, after, rewrite, match, samples[:SAMPLE_ROWS]))
+        # What the rewrite has made is no further place of it, or one that finds its own result would not end.
         made, graph = made | new | {match.root.name}, after
     if not places and not rewrite.optional:
         found = ", ".join(dict.fromkeys(node.op.name for node in graph.nodes if node.inputs))
@@ -142,7 +143,7 @@ def _tried(before: Graph, after: Graph, rewrite: Rewrite, match: Match, samples:
     """
     root = before.node(match.root.name)
     result = _heir(before, after, match)
-    leaves = [before.node(name) for name in _leaves(before, match) if name not in before.constants and name in after]
+    leaves = [before.node(name) for name in _leaves(before, match) if name not in before.constants]
     rows = _rows_for(before, leaves, samples)
     here = run(_cut(before, leaves, root.name), rows)[0]
     there = run(_cut(after, leaves, result), rows)[0]
@@ -174,13 +175,17 @@ def _leaves(graph: Graph, match: Match) -> list[str]:
 
 
 def _cut(graph: Graph, leaves: Sequence[Node], result: str) -> Graph:
-    """Return the part of a graph that computes the value `result` from the values `leaves`, which become its inputs."""
+    """Return the part of a graph that computes the value `result` from the values `leaves`, which become its inputs.
+
+    A graph behind a replacement may lack leaves that the replacement does not read.
+    """
     inputs = {node.name: Node(node.name, Input(), (), node.type) for node in leaves}
     if result in inputs:  # the value itself comes out
         return Graph(graph.name, tuple(inputs.values()), (result,), {})
     nodes = tuple(inputs.get(node.name, node) for node in graph.nodes if not isinstance(node.op, Input))
-    given = tuple(node for name, node in inputs.items() if isinstance(graph.node(name).op, Input))
+    given = tuple(node for name, node in inputs.items() if name in graph and isinstance(graph.node(name).op, Input))
     cut = Graph(graph.name, given + nodes, (result,), graph.constants).pruned()
+    # Leaves that the result does not depend on were pruned as well; they stay inputs, as rows are given for all.
     missing = tuple(node for name, node in inputs.items() if name not in cut)
     return Graph(graph.name, missing + cut.nodes, cut.outputs, cut.constants)
 
@@ -196,6 +201,7 @@ def _rows_for(graph: Graph, leaves: Sequence[Node], samples: np.ndarray) -> dict
         generator = np.random.default_rng(1)
         corners = itertools.product((False, True), repeat=min(len(leaves), MOST_CORNERS))
         for corner in corners:
+            # With more leaves than MOST_CORNERS, some are at the same end always.
             for node, high in zip(leaves, itertools.cycle(corner), strict=False):
                 kind = node.type.int_dtype
                 rows[node.name].append(np.full((1, *node.type.shape), kind.high if high else kind.low))

@@ -117,6 +117,7 @@ class Match(Mapping[str, MatchedValue]):
         return MatchedValue(self._names[name], self.graph)
 
     def __getattr__(self, name: str) -> MatchedValue:
+        # Names with '_' are Python's own: before `_names` is set, as in copies, asking for it would come here again.
         if name.startswith("_") or name not in self._names:
             raise AttributeError(f"the pattern has no parameter or label '{name}'; it has {', '.join(self._names)}")
         return self[name]
@@ -209,6 +210,7 @@ def _matches(
             return
         names = {**names, pattern.label: name}
     orders = [node.inputs]
+    # Equal inputs have one order: the other would be the same match again.
     if pattern.op in COMMUTATIVE and node.inputs != node.inputs[::-1]:
         orders.append(node.inputs[::-1])
     for order in orders:

@@ -69,6 +69,7 @@ class Rewrite:
             if node.name in passed:
                 continue
             for match in find(graph, self.pattern, node.name):
+                # A match that holds anything of `passed` is the rewrite's own work.
                 if passed.isdisjoint(match.covered) and self._applies(match):
                     return match
         return None
@@ -143,6 +144,7 @@ class Building:
         return self._add(Node(added, Constant(), (), TensorType(numbers.shape, dtype), self._match.root.location))
 
     def __getattr__(self, name: str) -> Callable[..., MatchedValue]:
+        # Python asks for names such as __deepcopy__, which are no operators.
         if name.startswith("_"):
             raise AttributeError(name)
         row = operator(name)
@@ -177,7 +179,7 @@ class Building:
         if result not in self._nodes:
             nodes = tuple(_renamed(node, place, result) for node in graph.nodes if node.name != place)
             outputs = tuple(result if name == place else name for name in graph.outputs)
-            return Graph(graph.name, nodes, outputs, graph.constants).pruned(), frozenset()
+            return dataclasses.replace(graph, nodes=tuple(nodes), outputs=outputs).pruned(), frozenset()
         needed = list(self._nodes.values())
         while needed[-1].name != result:
             needed.pop()  # it was added after the result, so the result does not depend on it

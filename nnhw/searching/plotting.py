@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import html
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
+
+from nnhw.flow.tools.storage import write_whole
 
 from .goals import FIGURES, shown
 from .records import Search, Tried
@@ -27,14 +27,14 @@ def write_plot(search: Search, path: Path, kind: str) -> Path:
     ----------
     path: of the file; it is replaced in one step, so that a browser never reads half of it.
     kind: `offline` or `cdn`, see `PLOTS`.
+
+    Raises
+    ------
+    InputError: it cannot be written.
     """
     text = _figure(search).to_html(include_plotlyjs=True if kind == "offline" else "cdn")
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}", suffix=".tmp")
-    with os.fdopen(handle, "w", encoding="utf-8") as stream:
-        stream.write(text)
-    os.chmod(temporary, 0o644)
-    os.replace(temporary, path)
+    write_whole(path, text.encode())
     return path
 
 

@@ -179,9 +179,9 @@ def _check(
         raise InputError(f"--plot is one of {', '.join(PLOTS)}; given '{plot}'")
     for name, value, least in (("trials", trials, 0), ("jobs", jobs, 1), ("seed", seed, 0)):
         if value is not None and value < least:
-            raise InputError(f"option {name} needs a whole number from {least} on, given {value}")
+            raise InputError(f"--{name} needs a whole number from {least} on, given {value}")
     if timeout_s is not None and not 0 < timeout_s < float("inf"):
-        raise InputError(f"option timeout needs a positive number of seconds, given {timeout_s}")
+        raise InputError(f"--timeout needs a positive number of seconds, given {timeout_s:g}")
     if isinstance(export, str) and export != BEST and not (export.isascii() and export.isdigit()):
         raise InputError(f"--export needs the number of a trial, or '{BEST}'; given '{export}'")
 

@@ -238,6 +238,20 @@ def test_c_of_sums_of_two_axes_has_steps_of_each_channel(tmp_path: Path) -> None
     assert len(np.unique(made[1])) > 2
 
 
+def test_c_of_constants_keeps_the_signs_of_zeros(tmp_path: Path) -> None:
+    builder, tail = ir.GraphBuilder("body"), ir.GraphBuilder("tail")
+    x = builder.input("x", TensorType((4,), IntType(-8, 7)))
+    body = builder.build([builder.add("same", Permute((0,)), [x])])
+    y = tail.input("y", body.output_nodes[0].type)
+    value = tail.add("value", ir.ops.Dequantize(), [y, tail.constant("s", np.array(1.0), TensorType((), FLOAT))])
+    zeros = tail.constant("zeros", np.array([0.0, -0.0, 1.0, 1.0]), TensorType((4,), FLOAT))
+    parts = Parts(float_ends(body).head, body, tail.build([tail.add("p", ir.ops.Multiply(), [value, zeros])]))
+    program = make_c(parts.body, parts.head, parts.tail, name="zeros")
+    images = operator_images(body)
+    made, wanted = compiled([program], tmp_path, "-O1").run(program, parts, images)[2], expected(parts, images)[2]
+    assert made.tobytes() == wanted.tobytes()
+
+
 def test_c_of_softmax_is_exp_of_the_c_library(tmp_path: Path) -> None:
     builder, tail = ir.GraphBuilder("body"), ir.GraphBuilder("tail")
     x = builder.input("x", TensorType((3, 2, 1), IntType(-8, 7)))
@@ -307,6 +321,25 @@ def test_program_rejects_files(tmp_path: Path, content: np.ndarray, message: str
     np.save(tmp_path / "x.npy", content)
     done = subprocess.run(["./tiny", "x.npy"], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, f"tiny: {message}\n")
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_program_reads_raw_images_of_few_bytes(tmp_path: Path, count: int) -> None:
+    """The six bytes by which a .npy is known reach into the second image, and there may be fewer in the file."""
+    builder = ir.GraphBuilder("tiny_body")
+    x = builder.input("x", TensorType((count,), IntType(0, 3)))
+    parts = float_ends(builder.build([builder.add("y", Permute((0,)), [x])]))
+    write_files(make_c(parts.body, parts.head, parts.tail, program=True), tmp_path)
+    assert CC
+    sanitizers = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    subprocess.run([*CC, *STRICT_FLAGS, *sanitizers, "tiny.c", "tiny_main.c", "-o", "tiny"], cwd=tmp_path, check=True)
+    images = (np.arange(5 * count, dtype=np.float32) % 4).reshape(5, count)
+    for given in (images.tobytes(), images[:1].tobytes(), images[:2].tobytes() + b"\0\0\0", b"\0", b""):
+        done = subprocess.run(["./tiny", "--codes"], cwd=tmp_path, input=given, capture_output=True)
+        whole, cut = divmod(len(given), 4 * count)
+        rows = "".join(" ".join(f"{number:.0f}" for number in row) + "\n" for row in images[:whole])
+        said = f"tiny: the last image is cut; each has the shape [{count}]\n" if cut else ""
+        assert (done.returncode, done.stdout.decode(), done.stderr.decode()) == (bool(cut), rows, said)
 
 
 @pytest.mark.skipif(shutil.which("arm-none-eabi-gcc") is None, reason="needs arm-none-eabi-gcc (gcc-arm-none-eabi)")

@@ -18,6 +18,7 @@ from nnhw.boards import list_boards, load_board
 from nnhw.engines.requantize import CommonSteps, Scaler
 from nnhw.errors import BoardError, DoesNotFitError, InputError
 from nnhw.fitting import Fits, fit_file
+from nnhw.fitting import advice as advice_module
 from nnhw.fitting.advice import advise
 from nnhw.fitting.rendering import render_advice
 from nnhw.fitting.sweep import devices, parse_widths
@@ -208,11 +209,16 @@ def test_two_lines_need_few_block_rams_beside_the_weights(activation: str) -> No
     assert all(isinstance(one, CommonSteps) or (isinstance(one, Scaler) and one.segments == 2) for one in kinds)
 
 
-def test_advice_ends_after_the_seconds_that_it_has() -> None:
+def test_advice_ends_after_the_seconds_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     model, example = small_model()
     graph = Source(model, example, "m").capture()
+    forms: list[object] = []
+    lowered = advice_module.lowered
+    monkeypatch.setattr(
+        advice_module, "lowered", lambda form, variant, shown: forms.append(variant) or lowered(form, variant, shown)
+    )
     advice = advise(graph, "icestick", Options(style="streaming"), SilentProgress(), seconds=0)
-    assert (advice.tried, advice.seconds) == (1, 0)
+    assert (advice.tried, advice.seconds, len(forms)) == (1, 0, 1)
     console = Console(width=200, file=io.StringIO())
     console.print(render_advice(advice))
     assert "No other was tried after 0 s; `nnhw fit` does." in console.file.getvalue()  # type: ignore[attr-defined]

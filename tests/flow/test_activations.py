@@ -19,6 +19,7 @@ from nnhw.flow.budget import map_on_board
 from nnhw.flow.options import Options
 from nnhw.ir import Graph
 from nnhw.mapping.cost import accelerator_cost
+from nnhw.mapping.shared.search.cost import array_cost
 from tests.mapping.test_mapper import check_equal
 from tests.sim.test_benches import pytestmark as needs_simulator
 
@@ -35,6 +36,12 @@ def body_of(name: str) -> Graph:
 def mapped(name: str) -> Accelerator:
     """Return the network on an iCEBreaker, with an engine for each layer."""
     return map_on_board(body_of(name), load_board("icebreaker"), Options(style="streaming"))[0].accelerator
+
+
+@cache
+def mapped_shared(name: str) -> Accelerator:
+    """Return the network on an iCEBreaker, with one array that runs all layers."""
+    return map_on_board(body_of(name), load_board("icebreaker"), Options(style="shared"))[0].accelerator
 
 
 def common_steps(accelerator: Accelerator) -> list[CommonSteps]:
@@ -57,4 +64,21 @@ def test_mlp_of_8_bits_with_any_activation_fits_a_up5k(name: str) -> None:
 @pytest.mark.parametrize("name", ["tanh", "hardswish"])
 def test_mlp_of_8_bits_with_common_steps_equals_reference_in_rtl(name: str) -> None:
     accelerator, body = mapped(name), body_of(name)
+    assert rtl_difference(accelerator, body, extreme_codes(body, np.random.default_rng(0))) == ""
+
+
+@pytest.mark.parametrize("name", CURVED)
+def test_mlp_of_8_bits_with_any_activation_runs_on_a_shared_engine_of_a_up5k(name: str) -> None:
+    accelerator = mapped_shared(name)
+    (program,) = accelerator.programs
+    assert len(accelerator.stages) == 1
+    assert len(program.functions) == 2
+    assert array_cost(program.array, ICE40, True).ebr <= 28
+    check_equal(body_of(name), accelerator)
+
+
+@needs_simulator
+@pytest.mark.parametrize("name", ["tanh", "hardswish"])
+def test_mlp_of_8_bits_on_a_shared_engine_equals_reference_in_rtl(name: str) -> None:
+    accelerator, body = mapped_shared(name), body_of(name)
     assert rtl_difference(accelerator, body, extreme_codes(body, np.random.default_rng(0))) == ""

@@ -300,10 +300,19 @@ def test_pipeline_rejects_a_rate_out_of_reach(small_net: str, tmp_path: Path) ->
 @pytest.mark.parametrize("option", ["clock_hz", "target_fps"])
 @pytest.mark.parametrize("value", [0, -1.0, float("inf"), float("nan")])
 def test_options_rejects_rates(option: str, value: float) -> None:
-    unit = {"clock_hz": "Hz", "target_fps": "frames/s"}[option]
+    """The message has the name and the unit of the command line."""
+    name, unit, of_one = {"clock_hz": ("--clock", "MHz", 1e6), "target_fps": ("--target-fps", "frames/s", 1)}[option]
     with pytest.raises(InputError) as error:
-        Options(**{option: value})  # type: ignore[arg-type]
-    assert str(error.value) == f"option {option} needs a positive number of {unit}, given {value}"
+        Options(**{option: value * of_one})  # type: ignore[arg-type]
+    assert str(error.value) == f"{name} needs a positive number of {unit}, given {value:g}"
+
+
+@pytest.mark.parametrize("option", ["seeds", "jobs", "frames", "netlist_frames", "sequences"])
+def test_options_rejects_counts(option: str) -> None:
+    least = 0 if "frames" in option else 1
+    with pytest.raises(InputError) as error:
+        Options(**{option: least - 1})  # type: ignore[arg-type]
+    assert str(error.value) == f"--{option.replace('_', '-')} needs a whole number from {least} on, given {least - 1}"
 
 
 def test_options_overrides_reach_the_mapping(small_net: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -25,9 +26,18 @@ def python(code: str, folder: Path, log: str = "tool.log") -> ToolRun:
 def is_running(number: int) -> bool:
     try:
         os.kill(number, 0)
-    except ProcessLookupError:
+        return Path(f"/proc/{number}/stat").read_text().split()[2] != "Z" if Path("/proc").exists() else True
+    except (ProcessLookupError, FileNotFoundError):
         return False
-    return Path(f"/proc/{number}/stat").read_text().split()[2] != "Z" if Path("/proc").exists() else True
+
+
+def has_ended(number: int) -> bool:
+    """Return whether a process that was killed, and is no child of this one, ends soon."""
+    for _ in range(500):
+        if not is_running(number):
+            return True
+        time.sleep(0.01)
+    return False
 
 
 def wait_for(path: Path) -> str:
@@ -146,6 +156,31 @@ def test_run_each_kills_what_does_not_go_by_itself(tmp_path: Path, monkeypatch: 
     assert next(commands).log == "b.log"
     commands.close()  # type: ignore[attr-defined]
     assert not is_running(int(wait_for(tmp_path / "pid")))
+
+
+CHILD = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SLEEP
+WITH_CHILD = (
+    f"import pathlib, subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {CHILD!r}])\n"
+    "while not pathlib.Path('pid').exists(): time.sleep(0.01)\n"
+)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="ends the tool alone there")
+def test_run_each_kills_what_an_ended_tool_has_started(tmp_path: Path) -> None:
+    done = "import pathlib, time\nwhile not pathlib.Path('pid').exists(): time.sleep(0.01)"
+    waits = f"{WITH_CHILD}time.sleep(60)"
+    commands = run_each([python(waits, tmp_path, "a.log"), python(done, tmp_path, "b.log")], 2)
+    assert next(commands).log == "b.log"
+    commands.close()  # type: ignore[attr-defined]
+    assert has_ended(int(wait_for(tmp_path / "pid")))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="ends the tool alone there")
+@pytest.mark.parametrize("status", [0, 1])
+def test_run_kills_what_a_tool_leaves_running(tmp_path: Path, status: int) -> None:
+    with pytest.raises(ToolFailure) if status else contextlib.nullcontext():
+        run(python(f"{WITH_CHILD}raise SystemExit({status})", tmp_path))
+    assert has_ended(int(wait_for(tmp_path / "pid")))
 
 
 def test_run_ends_a_tool_that_goes_in_circles(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import brevitas.nn as qnn
 import brevitas.quant as quantizers
@@ -124,6 +125,23 @@ class Added(nn.Module):
         return self.again(self.act(self.conv(x)) + x)
 
 
+class Recurrent(nn.Module):
+    """A recurrent layer of 4 features, and a linear layer of each step or of the last one."""
+
+    def __init__(
+        self, kind: type[nn.Module], units: int = 4, *, last: bool = False, ends: bool = True, **options: Any
+    ) -> None:
+        super().__init__()
+        self.batch_first = bool(options.setdefault("batch_first", True))
+        self.rnn, self.last = kind(4, units, **options), last
+        self.fc = qnn.QuantLinear(units * self.rnn.num_directions, 3, bias=True) if ends else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, steps, 4] --> [batch, steps, 3] or [batch, 3]."""
+        y = self.rnn(x)[0] if self.batch_first else self.rnn(x.transpose(0, 1))[0].transpose(0, 1)
+        return self.fc(y[:, -1] if self.last else y)
+
+
 def _behind_act(*layers: nn.Module, shape: tuple[int, ...] = (CHANNELS, SIZE, SIZE)) -> tuple[nn.Module, Tensor]:
     return nn.Sequential(qnn.QuantIdentity(return_quant_tensor=True), *layers), images(*shape)
 
@@ -214,8 +232,40 @@ LAYERS: Mapping[str, Callable[[], tuple[nn.Module, Tensor]]] = {
     "weight quantizer shared": lambda: (Shared(), images(8)),
     "weight quantizer absent": lambda: _behind_act(_conv(weight_quant=None)),
     "activation quantizer absent": lambda: (nn.Sequential(_conv()), images(CHANNELS, SIZE, SIZE)),
-    "QuantRNN": lambda: (qnn.QuantRNN(4, 4), images(3, 4)),
-    "QuantLSTM": lambda: (qnn.QuantLSTM(4, 4), images(3, 4)),
+    "QuantRNN": lambda: (Recurrent(qnn.QuantRNN), images(6, 4)),
+    "QuantRNN, relu": lambda: (Recurrent(qnn.QuantRNN, nonlinearity="relu"), images(6, 4)),
+    "QuantRNN, QuantTensors out": lambda: (Recurrent(qnn.QuantRNN, return_quant_tensor=True), images(6, 4)),
+    "QuantRNN, two layers, both directions": lambda: (
+        Recurrent(qnn.QuantRNN, num_layers=2, bidirectional=True),
+        images(6, 4),
+    ),
+    "QuantRNN, no io_quant": lambda: (Recurrent(qnn.QuantRNN, io_quant=None, bias_quant=None), images(6, 4)),
+    "QuantLSTM": lambda: (Recurrent(qnn.QuantLSTM), images(6, 4)),
+    "QuantLSTM, steps first": lambda: (Recurrent(qnn.QuantLSTM, batch_first=False), images(6, 4)),
+    "QuantLSTM, per channel": lambda: (
+        Recurrent(qnn.QuantLSTM, weight_quant=_Q.Int8WeightPerChannelFloat),
+        images(6, 4),
+    ),
+    "QuantLSTM, coupled gates": lambda: (Recurrent(qnn.QuantLSTM, coupled_input_forget_gates=True), images(6, 4)),
+    "QuantLSTM, no gate_acc_quant": lambda: (Recurrent(qnn.QuantLSTM, gate_acc_quant=None), images(6, 4)),
+    "QuantLSTM, no bias, quantizers shared": lambda: (
+        Recurrent(
+            qnn.QuantLSTM,
+            bias=False,
+            shared_intra_layer_weight_quant=True,
+            shared_intra_layer_gate_acc_quant=True,
+        ),
+        images(6, 4),
+    ),
+    "QuantLSTM, two layers": lambda: (Recurrent(qnn.QuantLSTM, num_layers=2), images(6, 4)),
+    "QuantLSTM, both directions, weights shared": lambda: (
+        Recurrent(qnn.QuantLSTM, bidirectional=True, shared_input_hidden_weights=True),
+        images(6, 4),
+    ),
+    "QuantLSTM, no sigmoid_quant, no cell_state_quant": lambda: (
+        Recurrent(qnn.QuantLSTM, sigmoid_quant=None, cell_state_quant=None),
+        images(6, 4),
+    ),
     "QuantMultiheadAttention": lambda: (Attention(), images(3, 8)),
     "QuantEmbedding": lambda: (nn.Sequential(qnn.QuantEmbedding(8, 4)), torch.randint(0, 8, (4, 3))),
 }

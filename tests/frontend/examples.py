@@ -303,6 +303,8 @@ EXACT: dict[str, tuple[Forward, list[str]]] = {
     "einsum": (lambda m, x: torch.einsum("bchw,wo->bcho", x, m.quant(m.weight)), []),
     "einsum_heads": (lambda m, x: torch.einsum("hio, bchi", m.quant(torch.stack([m.weight] * 8)), x), []),
     "mm": (lambda m, x: torch.mm(x.flatten(1), m.quant(m.weight).flatten().repeat(24)[:192, None]), []),
+    "normalized": (lambda m, x: integer_norm(x[:, :, :2, :3], m.step, 1e-3, 1, 10, True), []),
+    "shared_out": (lambda m, x: integer_softmax(x[:, :, :2, :3], m.step, None, 64, 1, 7, 127), []),
 }  # fmt: skip
 
 CURVES: dict[str, Forward] = {

@@ -51,7 +51,6 @@ once, each with its place in the model and what to use instead. Forms in place (
 Each operator has an example in the tests, compared with `==` as far as it goes:
 
 - `RTL`: between two quantizers, on the device: PyTorch, the integer graph, the engines' golden functions, the hardware;
-- `C`: between two quantizers: PyTorch, the integer graph, exported C; there is no hardware for it yet;
 - `steps`: of sequences from the last step to the first ([sequences.md](sequences.md)): PyTorch, the captured graph and
   its three parts;
 - `host`: at the end of a model, which the host computes: the captured graph and its three parts;
@@ -97,17 +96,16 @@ of the other, as the gate [batch, channels, 1, 1] of squeeze-and-excitation. The
 layer are, and what stands between it and the next quantizer becomes steps. A map waits in a FIFO until its gate, which
 is computed from all of it, is there. What is a function of one value alone, such as `y * torch.sigmoid(y)`, needs no
 quantizer inside. `torch.maximum` and `torch.minimum` of codes of one scale give codes of that scale; of other values,
-they go behind the quantizer that follows. A shared engine runs none of them.
+they go behind the quantizer that follows. Matrices of codes are multiplied, too, and softmax and normalization have
+integer forms ([attention.md](attention.md)). A shared engine runs none of them.
 
 What is refused, with its place in the model:
 
 - constants that differ from row to row or from pixel to pixel and are not quantized, or are multiplied: one number, or
   one for each channel or feature, can be added or multiplied; quantized ones, such as embeddings of positions, can be
-  added ([attention.md](attention.md)), but no engine runs that yet;
+  added ([attention.md](attention.md));
 - products of two values that both depend on the input and are not codes: a quantizer on each of the two, directly in
   front of the product, such as `UInt(8, scale=2**-8)` behind the sigmoid of a gate; quotients of two such values;
-- matrix products of two values, softmax and normalization inside of a model are exact in the reference and in exported
-  C ([attention.md](attention.md)), but no engine runs them yet;
 - sums of three branches of 8 bits whose scales have no simple ratio, for their codes have too many combinations: add
   two, quantize, and add the third, or use scales that are powers of two;
 - sums of rescaled codes (TFLite's additions) whose multipliers differ from channel to channel, or of more than two

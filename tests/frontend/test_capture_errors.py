@@ -154,10 +154,6 @@ ERRORS: dict[str, tuple[nn.Module, str]] = {
         Function(lambda m, x: functional.linear(m.sign(x.flatten(1)), m.sign(x.flatten(1)))),
         "linear of the model (HERE) computes its weights from the model's input; they must be a parameter",
     ),
-    "two_outputs": (
-        Function(lambda m, x: (m.fc(m.sign(x.flatten(1))), x)),
-        "the model must return one tensor, got a tuple of 2; return the one to be computed",
-    ),
     "constant_output": (
         Function(lambda m, x: torch.ones(3) * 2),
         "the model's output does not depend on its input; return something computed from it",

@@ -51,7 +51,9 @@ class Net(nn.Module):
 class Loop(nn.Module):
     """A loop of the user's own: torch's scan in eager mode, too."""
 
-    def __init__(self, step: Callable[[Loop, Tensor, Tensor], tuple[Tensor, Tensor]], start: float = 0.0) -> None:
+    def __init__(
+        self, step: Callable[[Loop, Tensor, Tensor], tuple[Tensor, Tensor]], start: float | Tensor = 0.0
+    ) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.step, self.start = step, start
@@ -61,7 +63,11 @@ class Loop(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[batch, steps, 4] --> [batch, 4]."""
         x = self.codes(x).transpose(0, 1)
-        state = x.new_zeros(x.shape[1], 4) if not self.start else x.new_full((x.shape[1], 4), self.start)
+        state = x.new_zeros(x.shape[1], 4)
+        if isinstance(self.start, Tensor):
+            state = self.start.repeat(x.shape[1], 1)
+        elif self.start:
+            state = x.new_full((x.shape[1], 4), self.start)
         return scan(lambda h, step: self.step(self, h, step), state, x, dim=0)[0]
 
 
@@ -217,6 +223,7 @@ def step_without_quantizer(model: Loop, state: Tensor, x: Tensor) -> tuple[Tenso
     [
         (Loop(step_without_quantizer), "has a state that is no codes when a step ends; put a quantizer behind what"),
         (Loop(plain_step, start=0.3), "begins as 0.3"),
+        (Loop(plain_step, start=torch.tensor([[0.0, 0.25, 9.0, 0.0]])), "begins as 9.0, which is no code"),
         (Loop(plain_step, start=9.0), "begins as 9.0, which is no code of its quantizer (int -8..7 in steps of 0.25)"),
     ],
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from onnx import TensorProto
+from onnx import NodeProto, TensorProto
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
@@ -233,6 +233,21 @@ def test_layers_have_the_names_of_the_nodes() -> None:
 )
 def test_operator_without_a_counterpart_is_refused(op: str, said: str) -> None:
     assert refusal(cases.model([cases.node(op, "x", "y")], ("n", 4), {})) == said
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (cases.node("Gather", "x", "i", "y", axis=1), "picks element 6 along an axis of 4; use -4 to 3"),
+        (cases.node("Gather", "x", "j", "y", axis=1), "picks element -5 along an axis of 4; use -4 to 3"),
+        (cases.node("Gather", "x", "k", "y", axis=3), "has the axis 3 of a value with 2 axes; use -2 to 1"),
+        (cases.node("Concat", "x", "x", "y", axis=3), "has the axis 3 of a value with 2 axes; use -2 to 1"),
+        (cases.node("ReduceMean", "x", "k", "y"), "has the axis 3 of a value with 2 axes; use -2 to 1"),
+    ],
+)
+def test_index_beyond_what_is_there_is_refused(made: NodeProto, said: str) -> None:
+    constants = {"i": np.int64(6), "j": np.array([-5, -4]), "k": np.array([3])}
+    assert said in refusal(cases.model([made], ("n", 4), {name: constants[name] for name in made.input if name != "x"}))
 
 
 def test_attribute_that_nobody_knows_is_refused() -> None:

@@ -31,7 +31,7 @@ from tests.sim.test_benches import pytestmark as needs_simulator
 
 pytest.importorskip("tflite", reason="needs tflite: pip install 'nnhw[tflite]'")
 from nnhw.frontend.tflite import TfliteModel, evaluator, fixed_point, kernels, load, parse_model
-from tests.frontend.tflite_cases import FILES, cases, network
+from tests.frontend.tflite_cases import FILES, behind, cases, network
 from tests.frontend.tflite_models import File
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -257,6 +257,17 @@ def test_networks_of_other_numbers_are_refused(type: str, message: str) -> None:
     file = File(1, 12, type=type, zero=100)
     file.layer("FULLY_CONNECTED", file.input, (3, 12), (1, 3), **({"type": "float32"} if type == "float32" else {}))
     assert message in refusal(file)
+
+
+def test_resizing_of_other_than_images_is_refused_as_that() -> None:
+    file = File(1, 12)
+    x = file.layer("FULLY_CONNECTED", file.input, (4, 12), (1, 4), scale=0.05)
+    file.apply("RESIZE_NEAREST_NEIGHBOR", [x, file.integers(2, 2)], (1, 8))
+    assert "resizes [1, 4]; images [batch, height, width, channels] are supported" in refusal(file)
+    corners = behind(
+        "RESIZE_NEAREST_NEIGHBOR", shape=(1, 8, 8, 4), extra=[lambda f: f.integers(8, 8)], AlignCorners=True
+    )
+    assert "aligns corners; use align_corners=False" in refusal(corners)
 
 
 def test_all_problems_of_a_file_are_said_at_once() -> None:

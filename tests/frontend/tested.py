@@ -43,9 +43,13 @@ VARIANTS = (
 """Examples whose operators have another one, and that are not compiled, which takes a second or two for each."""
 ROWS = ("linear_rows", "matmul", "matmul_transposed", "transposed_weights", "observed_weights")
 """Examples that read rows: the host permutes their input, so that they are a network of their own."""
-_EXAMPLES: dict[str, Forward] = {**{name: function for name, (function, _) in EXACT.items()}, **CURVES}
-_OTHERS = [name for name in _EXAMPLES if name not in (*REFUSED, *VARIANTS, *ROWS)]
-NETWORKS = (ROWS, *(_OTHERS[start::6] for start in range(6)))
+_EXAMPLES: dict[str, Forward] = {
+    **{name: function for name, (function, _) in EXACT.items()},
+    **CURVES,
+    **BETWEEN_VALUES,
+}
+_OTHERS = [name for name in _EXAMPLES if name not in (*REFUSED, *VARIANTS, *ROWS, *BETWEEN_VALUES)]
+NETWORKS = (ROWS, tuple(BETWEEN_VALUES), *(_OTHERS[start::6] for start in range(6)))
 """Examples that are compiled together."""
 
 
@@ -104,9 +108,6 @@ def tested() -> dict[str, str]:
     with recorded() as (ends, _):
         for function in ENDS.values():
             capture(settled(Net(function)), example_images(2))
-    with recorded() as (between, _):
-        for function in BETWEEN_VALUES.values():
-            capture(settled(Net(function)), example_images(2))
     with recorded() as (steps, _):
         for model in SEQUENCES.values():
             capture(model().eval(), torch.randn(2, 4, 3))
@@ -116,9 +117,7 @@ def tested() -> dict[str, str]:
     networks = [on_device(network) for network in range(len(NETWORKS))]
     inside, constants = (frozenset[str]().union(*(network[index] for network in networks)) for index in (1, 2))
     found: dict[str, str] = {}
-    for stage, operators in (
-        *(("weights", constants), ("steps", steps), ("host", ends), ("C", between), ("RTL", inside | loops)),
-    ):
+    for stage, operators in (*(("weights", constants), ("steps", steps), ("host", ends), ("RTL", inside | loops)),):
         found |= dict.fromkeys(operators & HANDLERS.keys(), stage)
     return found
 

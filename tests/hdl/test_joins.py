@@ -43,6 +43,8 @@ CONCATS: dict[str, Callable[[], ConcatConfig]] = {
     "concat_two": lambda: ConcatConfig(2, (1, 1), 3, 5),
     "concat_uneven": lambda: ConcatConfig(1, (3, 1), 4, 4),
     "concat_three": lambda: ConcatConfig(2, (1, 4, 2), 2, 3),
+    "concat_constant": lambda: ConcatConfig(2, (2, 3), 2, 2, constants=1),
+    "concat_constants": lambda: ConcatConfig(1, (1, 2, 2, 1), 3, 3, constants=2),
     "concat_one": lambda: ConcatConfig(2, (2,), 2, 3),
 }
 

@@ -129,6 +129,8 @@ W = "(w (constant) () (int -1 2) (1 2) (data 1 -1)) "
         (f"(graph g {X})", 10, "a graph looks like (graph NAME (version 1) NODE.. (outputs NAME..)); its end must be"),
         (f"(graph g {X} (outputs))", 44, "graph 'g' has no output; name one, as in (outputs y)"),
         (f"(graph g {X} (outputs z))", 53, "output 'z' is not a node"),
+        (f"(graph g {X} (outputs (a x) x))", 59, "outputs with keys are all (KEY NAME), got x"),
+        (f"(graph g {X} (outputs (a x) (a x)))", 45, "outputs need keys of their own, but one is there twice"),
         (f"(graph g (version 2) {X} (outputs x))", 19, "the text is of version 2, and this nnhw reads 1; use the nn"),
         (f"(graph g (version a) {X} (outputs x))", 11, "a version is a whole number, as in (version 1), got (versio"),
         (NODE.format("x"), 10, "a node looks like (NAME (OPERATOR :ATTRIBUTE VALUE ..) (INPUT ..) TYPE SHAPE), got x"),

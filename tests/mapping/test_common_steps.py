@@ -187,8 +187,8 @@ def made(**changes: object) -> CommonSteps:
     [
         ({"codes": np.arange(3)}, "common steps need a code more than steps, given 3 codes for 3 steps"),
         (
-            {"cells_log2": 4},
-            "common steps need cells of at least a bit and 2, 4 or 8 of them in a word, given 2 bits and 16",
+            {"cells_log2": 5},
+            "common steps need cells of at least a bit and 2, 4, 8 or 16 of them in a word, given 2 bits and 32",
         ),
         (
             {"steps": np.array([40, 52, 53])},

@@ -15,11 +15,13 @@ from amaranth.lib import wiring
 from benchmarks.lanes import Synthesized, ecp5_cells, pack
 from nnhw.accelerator import EngineConfig
 from nnhw.boards import load_board
+from nnhw.engines.broadcast import BroadcastConfig
 from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.matrix_product import MatrixProductConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
@@ -39,6 +41,7 @@ from nnhw.mapping.cost import cost
 from nnhw.mapping.cost.arithmetic import tree_widths
 from nnhw.mapping.cost.constants import Rom, bank_mux_lc, lut_rom_lc
 from nnhw.mapping.cost.requantizer import requantizer_cost
+from sim.cases import norm, powers, shares
 from tests.mapping.test_common_steps import ACTIVATIONS, drawn, normal
 
 BOARD = load_board("icebreaker")
@@ -85,14 +88,30 @@ ENGINES: dict[str, EngineConfig] = {
     "matmul tables odd": matmul(IntType(-2, 1), IntType(-2, 1), pe=2, simd=1),
     "matmul ternary": matmul(I4, IntType(-1, 1)),
     "matmul xnor": matmul(BIPOLAR, BIPOLAR, pe=8, simd=8),
+    "matrix product": MatrixProductConfig(I8, I8, 1, 4, 1, 2, 20, 1, 4),
+    "matrix product of heads": MatrixProductConfig(I4, I4, 4, 2, 1, 4, 20, 1, 4),
+    "matrix product shared": MatrixProductConfig(IntType(0, 255), I8, 4, 1, 4, 17, 20, 1, 8),
+    "matrix product in DSP": MatrixProductConfig(I8, I8, 2, 4, 1, 2, 20, 1, 4, dsp=True),
+    "matrix product of a step": MatrixProductConfig(I4, U2, 2, 4, 1, 1, 20, 2, 4),
+    "broadcast": BroadcastConfig(np.random.default_rng(0).integers(-128, 128, 544), I8, 2),
+    "broadcast of a beat": BroadcastConfig(np.random.default_rng(0).integers(-128, 128, 4), I8, 4),
+    "norm": norm(I8, 1, 64),
+    "norm in DSP": norm(I8, 4, 16, dsp=True),
+    "norm narrow": norm(I4, 2, 12),
+    "norm without a centre": norm(I8, 2, 16, centered=False),
     "pad": PadConfig(8, 9, 2, 2, 4, (1, 1), (1, 1), 0),
     "maximum": PairConfig("maximum", I8, I8, 2, 3, 9),
     "pool": PoolConfig(4, 4, 2, U2, 9),
+    "powers": powers(I8, 2, 8, scale=0.03),
+    "powers masked": powers(I8, 2, 8, scale=0.03, kept=0.5),
     "product": PairConfig("product", I8, IntType(0, 255), 2, 3, 9),
     "product in DSP": PairConfig("product", I8, IntType(0, 255), 4, 3, 9, dsp=True),
     "product wide in DSP": PairConfig("product", IntType(0, 255), IntType(-32768, 32767), 2, 3, 9, dsp=True),
     "product narrow": PairConfig("product", I4, U2, 4, 3, 9),
     "product signed": PairConfig("product", I4, IntType(-16, 15), 2, 3, 9),
+    "shares": shares(2, 8),
+    "shares in DSP": shares(4, 16, dsp=True),
+    "shares of long rows": shares(1, 197, bits=12),
     "slice": SliceConfig(2, 4, turns=3, period=20, first=3, count=9),
     "state": StateConfig(np.zeros(20, int), IntType(-32768, 32767), 1),
     "state in logic": StateConfig(np.zeros(8, int), I8, 1),
@@ -107,6 +126,10 @@ ECP5_ENGINES: dict[str, EngineConfig] = {
         for name in (
             *("maximum", "product", "product in DSP", "product wide in DSP", "product narrow", "product signed"),
             *("state", "state in logic", "state of starts"),
+            *("matrix product", "matrix product of heads", "matrix product shared", "matrix product in DSP"),
+            *("matrix product of a step", "broadcast", "broadcast of a beat"),
+            *("norm", "norm in DSP", "norm narrow", "norm without a centre", "powers", "powers masked"),
+            *("shares", "shares in DSP", "shares of long rows"),
             *(
                 "fifo",
                 "fifo in logic",
@@ -120,6 +143,7 @@ ECP5_ENGINES: dict[str, EngineConfig] = {
             *("matmul ternary", "matmul xnor", "window"),
         )
     },
+    "broadcast in logic": BroadcastConfig(np.random.default_rng(0).integers(-128, 128, 80), I8, 2),
     "matmul product deep": matmul(I8, I8, pe=4, simd=8),
     "matmul product in DSP": replace(matmul(I8, I4, pe=4, simd=4), dsp_pe=4),
     "matmul product in logic": replace(matmul(I4, I4, pe=4, simd=8), logic_pe=2),

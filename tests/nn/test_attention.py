@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from collections.abc import Callable
 
 import numpy as np
@@ -18,6 +19,7 @@ from nnhw.frontend.agreement import own_answers
 from nnhw.frontend.capture import capture_quantizers
 from nnhw.ir import run
 from nnhw.ir.ops import IntegerNorm, IntegerSoftmax, MatrixProduct, Permute
+from nnhw.mapping.layers import MatrixProductLayer, TransposeLayer
 from nnhw.mapping.reader import read_layers
 from nnhw.nn import Int, QuantIdentity, QuantLayerNorm, QuantLinear, QuantRMSNorm, QuantSoftmax, UInt
 from nnhw.nn.attention import with_open_attention
@@ -116,6 +118,28 @@ def test_quantized_encoder_layer_is_near_float_and_exact_in_integers(name: str) 
     check_quantized(LAYERS[name], batch(), 0.05)
 
 
+BEFORE_NORMS: dict[str, Callable[[], dict[str, nn.Module]]] = {
+    # The first has the name that the quantizer of the second would have.
+    "quantizers_name": lambda: {"linear_quant": nn.Linear(FEATURES, FEATURES), "linear": nn.Linear(FEATURES, FEATURES)},
+    "layer_of_such_a_name": lambda: {"linear": nn.Linear(FEATURES, FEATURES), "act_quant": nn.ReLU()},
+    "moves": lambda: {
+        "linear": nn.Linear(FEATURES, FEATURES),
+        "flat": nn.Flatten(),
+        "back": nn.Unflatten(1, (ROWS, -1)),
+    },
+    "norm": lambda: {"linear": nn.Linear(FEATURES, FEATURES), "first": nn.LayerNorm(FEATURES)},
+    "softmax": lambda: {"linear": nn.Linear(FEATURES, FEATURES), "first": nn.Softmax(-1)},
+}
+
+
+@pytest.mark.parametrize("name", BEFORE_NORMS)
+def test_quantized_norm_is_exact_behind_any_layer(name: str) -> None:
+    torch.manual_seed(2)
+    layers = OrderedDict(BEFORE_NORMS[name]())
+    layers |= {"norm": nn.LayerNorm(FEATURES), "last": nn.Linear(FEATURES, 4)}
+    check_quantized(nn.Sequential(layers), batch(), 0.1)
+
+
 def test_opened_modules_compute_what_pytorch_does() -> None:
     x, mask = batch(), torch.ones(ROWS, ROWS).triu(1).bool()
     for name, layer in LAYERS.items():
@@ -126,24 +150,15 @@ def test_opened_modules_compute_what_pytorch_does() -> None:
         assert torch.allclose(result, expected, atol=1e-5), name
 
 
-def test_encoder_layer_lowers_without_permutations() -> None:
+def test_encoder_layer_is_mapped_without_permutations() -> None:
     quantized = nnhw.quantize(LAYERS["first_relu_0.0"].eval(), [batch()])
     body = split(lower(capture(quantized, batch(4)))).body
     kinds = [type(node.op) for node in body.nodes]
     assert (kinds.count(MatrixProduct), kinds.count(IntegerSoftmax), kinds.count(IntegerNorm)) == (2, 1, 2)
-    assert Permute not in kinds
-
-
-def test_mapping_says_that_attention_has_no_engine_yet() -> None:
-    quantized = nnhw.quantize(LAYERS["first_relu_0.0"].eval(), [batch()])
-    with pytest.raises(NnhwError) as caught:
-        read_layers(split(lower(capture(quantized, batch(4)))).body)
-    message = str(caught.value)
-    assert (
-        "is a softmax inside of the model and has no engine yet; the model is exact in nnhw.reference and in" in message
-    )
-    assert "multiplies two computed values and has no engine yet" in message
-    assert "is a normalization over features and has no engine yet" in message
+    assert kinds.count(Permute) == 2  # around the softmax, whose neighbours read and give any order
+    layers = [type(layer) for layer in read_layers(body)]
+    assert layers.count(MatrixProductLayer) == 2
+    assert TransposeLayer not in layers
 
 
 REFUSED: dict[str, tuple[nn.Module, str]] = {

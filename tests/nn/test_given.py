@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -109,14 +110,24 @@ def test_model_that_cannot_be_copied_is_refused() -> None:
     )
 
 
+class Pair(NamedTuple):
+    """Results with names."""
+
+    first: torch.Tensor
+    second: torch.Tensor
+
+
 @pytest.mark.parametrize(
     ("around", "given"),
-    [(lambda y: {"logits": y}, "dict of 1"), (lambda y: (y, y), "tuple of 2"), (lambda y: [y], "list of 1")],
-    ids=["dict", "tuple", "list"],
+    [
+        (lambda y: {0: y}, "dict of 1"),
+        (lambda y: (y, (y, y)), "tuple of 3 that holds others"),
+        (lambda y: [y], "list of 1"),
+        (lambda y: Pair(y, y), "Pair of 2"),
+    ],
+    ids=["dict", "tuple", "list", "named"],
 )
-def test_model_with_more_than_a_tensor_as_result_is_refused(
-    around: Callable[[torch.Tensor], object], given: str
-) -> None:
+def test_model_with_results_in_another_form_is_refused(around: Callable[[torch.Tensor], object], given: str) -> None:
     class Around(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -128,4 +139,7 @@ def test_model_with_more_than_a_tensor_as_result_is_refused(
     for model in (Around().eval(), torch.export.export(Around().eval(), (IMAGES,))):
         with pytest.raises(CaptureError) as caught:
             capture(model, IMAGES)
-        assert str(caught.value) == f"the model must return one tensor, got a {given}; return the one to be computed"
+        assert str(caught.value) == (
+            f"the model must return one tensor, a tuple of two or more, or a dict of tensors by strings, got a "
+            f"{given}; return the tensors to be computed"
+        )

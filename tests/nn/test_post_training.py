@@ -542,6 +542,90 @@ def test_quantize_spreads_over_a_large_dataset() -> None:
     assert np.diff(sorted(data.read)).max() == 5
 
 
+def test_quantize_stops_a_loader_when_it_has_enough_images() -> None:
+    data = Numbered(5000)
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+    nnhw.quantize(model, DataLoader(data, 100))
+    assert len(data.read) == 1100  # whole batches
+    images = DataLoader(data, 100)
+    assert nnhw.quantize(model, images, evaluate=(images, torch.zeros(5000).long())).accuracy
+    assert len(data.read) == 5000
+
+
+class DropPath(nn.Module):
+    """Stochastic depth, as it is written in residual networks: nothing in eval mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.probability = 0.5
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Drop images of a batch while the model is trained."""
+        if self.probability == 0.0 or not self.training:
+            return x
+        kept = x.new_empty((x.shape[0],) + (1,) * (x.ndim - 1)).bernoulli_(1 - self.probability)
+        return x * kept / (1 - self.probability)
+
+
+class Noise(nn.Module):
+    """Noise while a model is trained, by a function that is told so."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add noise."""
+        return with_noise(x, self.training)
+
+
+def with_noise(x: Tensor, training: bool) -> Tensor:
+    return x + torch.randn_like(x) if training else x
+
+
+class Residual(nn.Module):
+    """A branch that may be dropped, around which the input goes."""
+
+    def __init__(self, dropped: nn.Module) -> None:
+        super().__init__()
+        self.conv, self.dropped = nn.Conv2d(2, 2, 3, padding=1), dropped
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, 2, height, width] --> the same."""
+        return torch.relu(x + self.dropped(self.conv(x)))
+
+
+@pytest.mark.parametrize("kind", [DropPath, Noise, nn.Dropout2d, nn.AlphaDropout])
+@pytest.mark.parametrize("training", [True, False])
+def test_quantize_leaves_out_what_does_nothing_in_eval_mode(kind: type[nn.Module], training: bool) -> None:
+    made = []
+    for dropped in (kind(), nn.Identity()):
+        torch.manual_seed(0)
+        layers = [nn.Conv2d(1, 2, 3), nn.ReLU(), Residual(dropped), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+        layers.append(nn.Linear(2, 3))
+        images = torch.rand(16, 1, 6, 6)
+        made.append(nnhw.reference(nnhw.quantize(nn.Sequential(*layers).train(training), images), images)(images))
+    assert torch.equal(*made)
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        (nn.AvgPool2d(2), nn.ReLU()),
+        (nn.BatchNorm2d(3), nn.AvgPool2d(2)),
+        (nn.AvgPool2d(2), nn.AvgPool2d((2, 1))),
+        (nn.AdaptiveAvgPool2d(1),),
+    ],
+)
+def test_quantize_puts_a_quantizer_in_front_of_average_pooling(layers: tuple[nn.Module, ...]) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 3, 3), *layers, nn.Flatten(), nn.LazyLinear(4))
+    images = torch.rand(16, 1, 6, 6)
+    model(images)
+    quantized = nnhw.quantize(model.eval(), images)
+    graph = capture(quantized, images)
+    pooled = [node for node in graph.nodes if node.op.name == "sum_pool2d"]
+    assert pooled
+    assert all(graph.data_inputs(node)[0].op.name == "quantize" for node in pooled)
+    lower(graph)
+
+
 def test_quantize_rejects_an_empty_dataset() -> None:
     with pytest.raises(InputError, match="calibration data is empty"):
         nnhw.quantize(nn.Sequential(nn.Linear(4, 3)), Numbered(0))

@@ -37,6 +37,27 @@ def test_swap_takes_names_with_wildcards_before_classes() -> None:
     assert isinstance(changed[1], nn.ReLU)
 
 
+class Wrapped(nn.Module):
+    """A module in another one."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x)
+
+
+def test_swap_replaces_modules_within_others_first() -> None:
+    changed = nnhw.swap(network(), {"2": Wrapped, nn.GELU: nn.ReLU()}, approximates=True)
+    assert [type(part) for part in changed[2].inner] == [nn.Linear, nn.ReLU]
+    # Nothing in a new module is replaced, though it has the name or the class of an old one.
+    new = nn.Sequential(nn.Linear(8, 8), nn.GELU())
+    changed = nnhw.swap(network(), {"2": new, "2.1": nn.Tanh(), nn.GELU: nn.ReLU()}, approximates=True)
+    assert isinstance(changed[2][1], nn.GELU)
+    assert isinstance(changed[1], nn.ReLU)
+
+
 def test_swap_compares_unless_it_approximates() -> None:
     with pytest.raises(ExactnessError, match=r"in 4 of 4 rows of example_input, first in row 0"):
         nnhw.swap(network(), {nn.GELU: nn.ReLU()}, example_input=EXAMPLE)
@@ -51,7 +72,7 @@ def test_swap_compares_unless_it_approximates() -> None:
         ({nn.SiLU: nn.ReLU()}, "no SiLU to replace; it has GELU, Linear"),
         ({"2.2": nn.ReLU()}, "no module '2.2' to replace, or another entry took it; did you mean '2"),
         ({nn.GELU: lambda module: 3}, "must be an nn.Module, given int"),
-        ({nn.GELU: lambda module: 1 / 0}, "what replaces module '1' fails: ZeroDivisionError"),
+        ({nn.GELU: lambda module: 1 / 0}, "what replaces module '2.1' fails: ZeroDivisionError"),
         ({3: nn.ReLU()}, "classes of modules and names, given 3"),
     ],
 )

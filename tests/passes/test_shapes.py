@@ -29,6 +29,7 @@ from nnhw.ir.ops import (
     Sigmoid,
     Silu,
     Slice,
+    Threshold,
     Upsample,
 )
 from nnhw.passes import (
@@ -409,18 +410,16 @@ def test_scales_of_features_become_those_of_channels() -> None:
     assert_same_floats(graph, lowered)
 
 
-def test_constants_that_differ_from_row_to_row_are_rejected() -> None:
+def test_constants_that_differ_from_row_to_row_make_each_element_a_channel() -> None:
     builder = rows()
     value = builder.add("rows", Permute((1, 0)), [builder.add("flat", Reshape((4, 5)), ["conv"])])
     value = builder.add("v", Dequantize(), [value, floats(builder, "scales", np.array([[0.5, 1.0, 0.25, 2.0]]))])
     places = floats(builder, "places", np.arange(20).reshape(5, 4))
     value = builder.add("add", Add(), [value, places], Location("embed", "net.py", 9))
-    with pytest.raises(LoweringError) as caught:
-        lower(builder.build([builder.add("q", Quantize(-8, 7), [value, floats(builder, "one", 1.0)])]))
-    assert str(caught.value) == (
-        "add 'embed' (net.py:9) has a constant of shape [4, 5], which differs from position to position; use one "
-        "number, or one per channel: shape [4, 1]"
-    )
+    graph = builder.build([builder.add("q", Quantize(-8, 7), [value, floats(builder, "one", 1.0)])])
+    lowered = lower(graph)
+    assert [node.type.shape for node in lowered.nodes if isinstance(node.op, Threshold)] == [(20,)]
+    assert_same_floats(graph, lowered)
 
 
 def test_concat_of_permuted_values_is_permuted_behind() -> None:

@@ -167,7 +167,7 @@ def test_lower_stops_where_it_is_told() -> None:
         lower(graph, stop_after="sink")
     assert str(caught.value) == (
         "there is no pass 'sink'; the passes are separate_padding, permute_input, sink_shapes, hoist_shapes, "
-        "cancel_permutes, sink_extremes, align_sums, join_rescaled, collapse_chains, fold_constants, "
-        "sink_integer_pooling, turn_products, fold_permutes, share_twins, fold_fixed_channels, drop_unread, "
-        "merge_parallel"
+        "cancel_permutes, sink_extremes, align_sums, join_rescaled, flatten_positions, collapse_chains, "
+        "fold_constants, sink_integer_pooling, turn_products, fold_permutes, share_twins, fold_fixed_channels, "
+        "drop_unread, merge_parallel, rows_first"
     )

@@ -84,11 +84,28 @@ def test_split_rejects_two_quantizers_of_the_input() -> None:
     )
 
 
-def test_split_rejects_two_integer_results() -> None:
+def test_split_joins_two_integer_results_for_the_host_to_take_apart() -> None:
     net = Net()
-    assert net.message_of(net.linear(net.codes), net.linear(net.codes)) == (
-        "model 'net' needs one integer result for the host, got 2: linear 'linear', linear 'linear_2'; put a "
-        "quantizer behind what joins them, or return one of them"
+    graph = net.builder.build([net.linear(net.codes), net.linear(net.codes)], ("left", "right"))
+    parts = split(graph)
+    assert [node.op.name for node in parts.body.output_nodes] == ["concat"]
+    assert parts.tail.keys == ("left", "right")
+    x = np.array([[1.0, 3.0], [-2.0, 0.0]])
+    assert all(np.array_equal(one, other) for one, other in zip(parts.run(x), run(graph, x), strict=True))
+
+
+def test_split_rejects_codes_of_the_input_as_a_result() -> None:
+    net = Net()
+    assert net.message_of(net.linear(net.codes), net.codes) == (
+        "model 'net' returns the codes of its input, quantize 'sign', beside the result of linear 'linear'; return "
+        "what its layers compute"
+    )
+
+
+def test_split_rejects_a_result_that_no_layer_computes() -> None:
+    net = Net()
+    assert net.message_of(net.linear(net.codes), net.head) == (
+        "model 'net' returns relu 'relu', which no layer computes; return what its layers compute"
     )
 
 

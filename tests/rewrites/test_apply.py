@@ -74,6 +74,20 @@ def test_rewrite_that_changes_nothing_is_applied() -> None:
     assert (run(graph, SAMPLES)[0] == run(changed, SAMPLES)[0]).all()
 
 
+def test_replacement_may_leave_out_a_value_that_the_pattern_reads() -> None:
+    builder = GraphBuilder("absorbed")
+    x = builder.input("x", TensorType((8,), FLOAT))
+    a, b = builder.add("a", Clamp(-1.0, 1.0), [x]), builder.add("b", Relu(), [x])
+    graph = builder.build([builder.add("max", Maximum(), [builder.add("min", Minimum(), [a, b]), a])])
+    right = Rewrite(lambda ir, a, b: ir.maximum(ir.minimum(a, b), a), lambda ir, match: match.a)
+    changed, (done,) = apply_rewrites(graph, [right], SAMPLES)
+    assert [node.name for node in changed.nodes] == ["x", "a"]
+    assert (done.places[0].differing, done.places[0].rows) == (0, 32)
+    wrong = Rewrite(lambda ir, a, b: ir.maximum(ir.minimum(a, b), a), lambda ir, match: match.b)
+    with pytest.raises(ExactnessError, match="changes what max"):
+        apply_rewrites(graph, [wrong], SAMPLES)
+
+
 def test_rewrite_that_changes_a_result_is_refused_with_the_first_difference() -> None:
     with pytest.raises(ExactnessError, match=r"'before' \(test_apply.py:\d+\) changes what div .* computes, in \d+ of"):
         apply_rewrites(scaled(3), [Rewrite(before, after)], SAMPLES)

@@ -164,9 +164,9 @@ def test_search_rejects_a_file(tmp_path: Path, change: tuple[str, str], error: t
     ("options", "message"),
     [
         ({"plot": "pdf"}, "--plot is one of offline, cdn, none; given 'pdf'"),
-        ({"trials": -1}, "option trials needs a whole number from 0 on, given -1"),
-        ({"jobs": 0}, "option jobs needs a whole number from 1 on, given 0"),
-        ({"timeout_s": 0.0}, "option timeout needs a positive number of seconds, given 0.0"),
+        ({"trials": -1}, "--trials needs a whole number from 0 on, given -1"),
+        ({"jobs": 0}, "--jobs needs a whole number from 1 on, given 0"),
+        ({"timeout_s": 0.0}, "--timeout needs a positive number of seconds, given 0"),
         ({"export": "last"}, "--export needs the number of a trial, or 'best'; given 'last'"),
     ],
 )

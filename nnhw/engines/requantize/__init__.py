@@ -22,6 +22,7 @@ from nnhw.engines.requantize.product import (
     reject_wide,
     tree_depth,
 )
+from nnhw.engines.requantize.ranked import RankedSteps, reaching
 from nnhw.engines.requantize.scaler import Scaler
 from nnhw.engines.requantize.table import Table
 from nnhw.engines.requantize.thresholds import Thresholds, ThresholdSearch, count_reached
@@ -38,6 +39,7 @@ __all__ = [
     "DoubleScaler",
     "MultiplyShift",
     "Product",
+    "RankedSteps",
     "Requantizer",
     "Scaler",
     "Table",
@@ -49,6 +51,7 @@ __all__ = [
     "lower_bits",
     "pieces",
     "radix4_digits",
+    "reaching",
     "reject_wide",
     "tree_depth",
 ]

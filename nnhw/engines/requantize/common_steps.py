@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from nnhw.engines.requantize.product import Product, reject_wide
-from nnhw.errors import MappingError
+from nnhw.engines.requantize.ranked import RankedSteps, reaching
 from nnhw.ir.types import IntType
 
 
@@ -18,18 +18,13 @@ class CommonSteps:
 
     number = (raw * multiplier + addend) >> drop
 
-    Steps are found by rank. A number's lowest `cell_bits` bits are its place in a cell, which has at most one step, so
-    the number is compared with one. A word of a first memory is for 2**cells_log2 cells: how many steps lie below them,
-    and a bit for each cell that has a step. That count and the bits below the cell add up to the address of the step in
-    a second memory, which has the lowest `cell_bits` bits of each.
+    Steps are found by rank, see `RankedSteps`.
 
     Parameters
     ----------
     multiplier, addend: int64 [outputs, 1].
     drop: lowest bits of the sums that do not count.
-    steps: int64 [count], ascending; no two in one cell, none in the first word.
-    codes: int64 [count + 1].
-    cell_bits, cells_log2: see above.
+    steps, codes, cell_bits, cells_log2: of the `RankedSteps`.
     code: type of the codes.
     raw: range of the raw sums.
     dsp: multipliers in DSP blocks.
@@ -59,21 +54,7 @@ class CommonSteps:
 
     def __post_init__(self) -> None:
         reject_wide(self.product)
-        cells = self.steps >> self.cell_bits
-        if len(self.codes) != len(self.steps) + 1:
-            raise MappingError(
-                f"common steps need a code more than steps, given {len(self.codes)} codes for {len(self.steps)} steps"
-            )
-        if not 1 <= self.cells_log2 <= 3 or self.cell_bits < 1:
-            raise MappingError(
-                f"common steps need cells of at least a bit and 2, 4 or 8 of them in a word, "
-                f"given {self.cell_bits} bits and {1 << self.cells_log2}"
-            )
-        if (np.diff(cells) <= 0).any() or cells[0] >> self.cells_log2 < 1:
-            raise MappingError(
-                f"common steps need at most one step in each cell and none in the first {1 << self.cells_log2} cells, "
-                f"given steps in cells {cells.tolist()}; use smaller cells, or move the steps up"
-            )
+        _ = self.ranked  # which checks the steps
 
     @property
     def outputs(self) -> int:
@@ -85,6 +66,11 @@ class CommonSteps:
         """The multiply-add."""
         return Product(self.multiplier, self.addend, self.raw, self.dsp, self.fused)
 
+    @cached_property
+    def ranked(self) -> RankedSteps:
+        """What is behind the multiply-add."""
+        return RankedSteps(self.steps, self.codes, self.cell_bits, self.cells_log2)
+
     @property
     def counts_up(self) -> bool:
         """Whether each code is one more than the one before, so that no memory holds them."""
@@ -92,31 +78,14 @@ class CommonSteps:
 
     @property
     def words(self) -> int:
-        """Words of the memory of ranks, a power of two: the first and the last hold what lies beyond all steps."""
-        return 1 << (int(self.steps[-1] >> self.cell_bits >> self.cells_log2) + 1).bit_length()
+        """Words of the memory of ranks, a power of two."""
+        return 1 << (self.ranked.used_words - 1).bit_length()
 
     @property
     def word_range(self) -> tuple[int, int]:
         """(lowest, highest) word that numbers would have without a clamp."""
-        shift = self.drop + self.cell_bits + self.cells_log2
+        shift = self.drop + self.ranked.word_bits
         return self.product.range[0] >> shift, self.product.range[1] >> shift
-
-    @property
-    def rank_bits(self) -> int:
-        """Bits of a count of steps."""
-        return len(self.steps).bit_length()
-
-    def ranks(self) -> np.ndarray:
-        """Return the memory of ranks, int64 [words]: a bit for each cell, and above them the steps below the word."""
-        cells = self.steps >> self.cell_bits
-        starts = np.arange(self.words) << self.cells_log2
-        bits = np.zeros(self.words, dtype=np.int64)
-        np.bitwise_or.at(bits, cells >> self.cells_log2, 1 << (cells & ((1 << self.cells_log2) - 1)))
-        return np.searchsorted(cells, starts).astype(np.int64) << (1 << self.cells_log2) | bits
-
-    def places(self) -> np.ndarray:
-        """Return the memory of the steps' places in their cells, int64 [count + 1]; the last one is not compared."""
-        return np.append(self.steps & ((1 << self.cell_bits) - 1), 0)
 
     @property
     def latency(self) -> int:
@@ -126,14 +95,9 @@ class CommonSteps:
     @property
     def borders(self) -> np.ndarray:
         """Raw sums at which codes of a channel may change, int64 [outputs, count]."""
-        needed = (self.steps << self.drop)[None] - self.addend
-        factor = np.where(self.multiplier == 0, 1, self.multiplier)
-        rising = -(-needed // factor)  # rounds up
-        falling = -needed // -factor + 1
-        places = np.where(factor > 0, rising, falling)
-        return np.where(self.multiplier == 0, self.raw.low, places)
+        return reaching(self.multiplier, self.addend, self.steps << self.drop, self.raw.low)
 
     def golden(self, raw: np.ndarray) -> np.ndarray:
         """Return the codes int64 [n, outputs] of raw sums [n, outputs]."""
         number = (raw * self.multiplier[:, 0] + self.addend[:, 0]) >> self.drop
-        return self.codes[np.searchsorted(self.steps, number, side="right")]
+        return self.ranked.golden(number)

@@ -71,6 +71,7 @@ class DoubleScaler:
         offset, code: see the class.
         raw: range of the sums without their bias.
         """
+        # A left shift goes into the multiplier; a right shift is that of the second rounding.
         scaled = np.asarray(multiplier, dtype=np.int64) << np.maximum(exponent, 0)
         addend = np.asarray(bias, dtype=np.int64) * scaled + (1 << (HIGH_SHIFT - 1))
         return cls(scaled, addend, np.maximum(-np.asarray(exponent, dtype=np.int64), 0), offset, code, raw)
@@ -94,6 +95,7 @@ class DoubleScaler:
     @property
     def index_range(self) -> tuple[int, int]:
         """(lowest, highest) index before the clamp."""
+        # Multipliers are positive, so the index rises with the sum.
         ends = np.array([[self.raw.low], [self.raw.high]]).repeat(self.outputs, axis=1)
         index = self._index(ends)
         return int(index.min()), int(index.max())

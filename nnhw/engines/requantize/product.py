@@ -99,6 +99,7 @@ class Product:
     @cached_property
     def range(self) -> tuple[int, int]:
         """(lowest, highest) result over the whole raw range."""
+        # A line has its extremes at the ends of the range; and many channels have the same constants.
         pairs = set(zip(self.multiplier.ravel().tolist(), self.addend.ravel().tolist(), strict=True))
         ends = [m * x + b for m, b in pairs for x in (self.raw.low, self.raw.high)]
         return min(ends), max(ends)
@@ -123,6 +124,7 @@ class Product:
     @property
     def raw_bits(self) -> int:
         """Width of a raw sum, two's complement."""
+        # With -1 in the range, the number that holds it is signed.
         return bits_for_range(min(self.raw.low, -1), self.raw.high)[0]
 
     @property

@@ -95,6 +95,7 @@ class Scaler:
     def golden(self, raw: np.ndarray) -> np.ndarray:
         """Return the codes int64 [n, outputs] of raw sums [n, outputs]."""
         segment = count_reached(self.borders, raw)
+        # Constants of the segment that each sum lies in, int64 [n, outputs].
         multiplier = np.take_along_axis(self.multiplier.T, segment, axis=0)
         addend = np.take_along_axis(self.addend.T, segment, axis=0)
         index = MultiplyShift(multiplier, addend, self.shift, 0, self.span, self.even, self.parity).golden(raw)

@@ -51,6 +51,7 @@ def count_reached(steps: np.ndarray, raw: np.ndarray) -> np.ndarray:
     steps: int64 [outputs, levels - 1].
     raw: int64 [n, outputs].
     """
+    # side="right" counts a sum that equals a step as one that reaches it.
     columns = [np.searchsorted(row, column, side="right") for row, column in zip(steps, raw.T, strict=True)]
     return np.stack(columns, axis=1).astype(np.int64)
 
@@ -99,6 +100,7 @@ class ThresholdSearch:
     @property
     def levels(self) -> int:
         """Levels of the search tree: comparisons for one sum."""
+        # A tree of n levels has room for 2**n - 1 steps.
         return int(self.steps.shape[1]).bit_length()
 
     @property

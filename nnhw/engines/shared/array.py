@@ -22,8 +22,67 @@ POWERS_OF_TWO = {"lanes": 64, "simd": 64, "weight_bits": 8, "activation_bits": 8
 DSP_FACTOR_BITS, DSP_NUMBER_BITS = 16, 32
 """Bits of a factor, and of the result, of a DSP block that makes a requantizer's multiplication and addition."""
 MOST_TIE_BITS = 31
+MOST_PLACE_BITS = 24
 MOST_STEP_BITS = 2
 """Bits of the widest codes of a requantizer that compares a sum with a step for each code."""
+
+
+CELLS_LOG2 = 4
+"""Bits of the number of cells in a word of ranks, see `RankedSteps`: with fewer, some functions need more words than
+codes, such as LeakyReLU with a slope of 0.01; and words of 25 bits take no more block RAMs than those of 17."""
+
+
+@dataclass(frozen=True)
+class StepMemory:
+    """Memories of steps, into which a program loads functions that are no lines; see `RankedSteps`.
+
+    Parameters
+    ----------
+    words: of the memory of ranks; a power of two.
+    places: steps of all functions, and one more for each; a power of two.
+    place_bits: of the place of a number in its cell.
+    """
+
+    words: int
+    places: int
+    place_bits: int
+
+    @property
+    def rank_bits(self) -> int:
+        """Bits of a word of ranks: the place of the first step from its cells on, and a bit for each cell."""
+        return self.place_address_bits + (1 << CELLS_LOG2)
+
+    @property
+    def word_address_bits(self) -> int:
+        """Bits of the address of a word of ranks."""
+        return (self.words - 1).bit_length()
+
+    @property
+    def place_address_bits(self) -> int:
+        """Bits of the address of a place."""
+        return (self.places - 1).bit_length()
+
+    @property
+    def low_bits(self) -> int:
+        """Bits of a number below its word."""
+        return CELLS_LOG2 + self.place_bits
+
+    @property
+    def rows(self) -> int:
+        """Words of the longer one of the memories."""
+        return max(self.words, self.places)
+
+    def misfits(self) -> list[str]:
+        """Return what is wrong, in words."""
+        sizes = {"words": self.words, "places": self.places}
+        problems = [
+            f"step memory: {name} must be a power of two of at least 2, given {size}"
+            for name, size in sizes.items()
+            if size < 2 or size & (size - 1)
+        ]
+        if not 1 <= self.place_bits <= MOST_PLACE_BITS:
+            problems.append(f"step memory: places have 1 to {MOST_PLACE_BITS} bits, given {self.place_bits}")
+        return problems
 
 
 class Requantizing(enum.StrEnum):
@@ -56,6 +115,7 @@ class ArrayConfig:
     requantizing: multiplication and addition in logic or in a DSP block of the iCE40, or comparisons with the steps.
     weight_stream: records of one position may multiply while their weights come, which need no cache then.
     tie_bits: (least, most) fraction bits that tell ties of lanes that round them away from zero; None: no lane does.
+    step_memory: of functions that are no lines; None: there are none.
 
     Raises
     ------
@@ -80,6 +140,7 @@ class ArrayConfig:
     dsp_lanes: int = 0
     weight_stream: bool = False
     tie_bits: tuple[int, int] | None = None
+    step_memory: StepMemory | None = None
 
     def __post_init__(self) -> None:
         problems = [
@@ -100,7 +161,7 @@ class ArrayConfig:
             problems.append(f"input beats of {self.i_lanes} elements must divide a word of {self.codes_per_word}")
         if self.lanes % self.drains:
             problems.append(f"drains {self.drains} must divide lanes {self.lanes}")
-        problems += self._misfit_shifts()
+        problems += self._misfit_shifts() + self._misfit_steps()
         if self.sum_bits + self.factor_bits > MOST_PRODUCT_BITS or self.addend_bits > MOST_PRODUCT_BITS:
             problems.append(
                 f"a sum of {self.sum_bits} bits times a factor of {self.factor_bits}, and an addend of "
@@ -126,6 +187,14 @@ class ArrayConfig:
             problems.append(f"shifts must be one to {MOST_SHIFTS} ascending numbers, given {shifts}")
         if self.tie_bits and not 1 <= self.tie_bits[0] <= self.tie_bits[1] <= MOST_TIE_BITS:
             problems.append(f"tie bits must be two ascending numbers of 1..{MOST_TIE_BITS}, given {self.tie_bits}")
+        return problems
+
+    def _misfit_steps(self) -> list[str]:
+        if self.step_memory is None:
+            return []
+        problems = self.step_memory.misfits()
+        if self.requantizing == Requantizing.STEPS:
+            problems.append("requantizers that compare have no step memory")
         return problems
 
     @property
@@ -186,6 +255,7 @@ class ArrayConfig:
     @cached_property
     def constant_lanes(self) -> int:
         """Lanes whose constants share a memory word; they are requantized in the same cycle."""
+        # The highest power of two of them that fits a word.
         return min(self.drains, 1 << (max(1, self.word_bits // self.constant_bits).bit_length() - 1))
 
     @cached_property
@@ -215,6 +285,7 @@ class ArrayConfig:
     @cached_property
     def digits(self) -> int:
         """Radix-4 digits of the factor of a requantizer in logic, each in -1..2."""
+        # One more than in plain radix 4: digits of -1 carry into the next one.
         return self.factor_bits // 2 + 1
 
     @cached_property
@@ -226,6 +297,17 @@ class ArrayConfig:
     def steps(self) -> int:
         """Steps of a function that takes every code: one less than there are codes."""
         return (1 << self.activation_bits) - 1
+
+    @property
+    def entry_bits(self) -> int:
+        """Bits of what a program loads into a row of the step memory: a word of ranks, a place, a code."""
+        memory = self.step_memory
+        return 0 if memory is None else memory.rank_bits + memory.place_bits + self.activation_bits
+
+    @property
+    def entry_words(self) -> int:
+        """Memory words of that."""
+        return -(-self.entry_bits // self.word_bits)
 
     @cached_property
     def is_magnitude(self) -> bool:
@@ -255,7 +337,7 @@ class ArrayConfig:
         """CRC-32 of all parameters that matter to programs, which name the array that they are made for."""
         fields = dataclasses.asdict(self)
         del fields["dsp_lanes"]
-        for name in ("weight_stream", "tie_bits"):
+        for name in ("weight_stream", "tie_bits", "step_memory"):
             if not fields[name]:  # programs are those of arrays that know nothing of it
                 del fields[name]
         document = json.dumps([ENGINE_VERSION, fields], sort_keys=True)

@@ -87,6 +87,7 @@ def as_predicted(record: Record, count: RecordCount, array: ArrayConfig) -> bool
     """Return whether a record took as many cycles as the schedule says, plus those in which it had to wait."""
     predicted = record_cycles(record, array)
     most = predicted.total + count.input_wait + count.output_wait
+    # Some of the waiting for output may have been in cycles that are idle anyway.
     least = most - min(count.output_wait, _hidden_wait(record, array))
     return count.busy == predicted.busy and least <= count.cycles <= most
 

@@ -20,6 +20,11 @@ STEP_LATENCY = 4
 """Cycles from the schedule's step to the lanes: its address, the address's step, memory, word."""
 
 
+LOOKUP_CYCLES = 11
+"""Cycles from the code of a line to that of common steps: address, ranks and their register, steps in the word, rank,
+the step's place and its register, comparison, count, code and its register."""
+
+
 def lane_latency(array: ArrayConfig) -> int:
     """Return the cycles from a word to the sums of its products: registers of factors, products, adders."""
     arithmetic = LaneArithmetic(array.activation, array.weight)
@@ -32,10 +37,11 @@ def factor_levels(array: ArrayConfig) -> int:
 
 
 def requantizer_latency(array: ArrayConfig) -> int:
-    """Return the cycles from a sum to its code: digits' products, levels, addend, shift, tie, clamp."""
+    """Return the cycles from a sum to its code: digits' products, levels, addend, shift, tie, clamp, common steps."""
     if array.requantizing == Requantizing.STEPS:
         return 2
-    return factor_levels(array) + 6 if array.requantizing == Requantizing.LOGIC else 8
+    lookup = 0 if array.step_memory is None else LOOKUP_CYCLES
+    return lookup + (factor_levels(array) + 6 if array.requantizing == Requantizing.LOGIC else 8)
 
 
 def finish_latency(array: ArrayConfig) -> int:
@@ -159,6 +165,13 @@ def needed_gap(words: int, steps: int, window: int, array: ArrayConfig) -> int:
     drain = array.drain_cycles - words * steps
     free = -(-array.parts // window) - words * (steps - 1)
     return max(0, drain, free, 2 - words * steps)
+
+
+def load_cycles(config: SharedConfig) -> int:
+    """Return the cycles in which a program loads its step functions, once, before its first record."""
+    array = config.array
+    each = descriptor_words(array) + FETCH_LATENCY + 1 + 1 + 2 * POINT_CYCLES
+    return sum(each + array.entry_words * len(load.entries) for load in config.loads)
 
 
 def program_cycles(config: SharedConfig) -> tuple[RecordCycles, ...]:

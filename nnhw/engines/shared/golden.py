@@ -65,7 +65,7 @@ def run_program(config: SharedConfig, elements: np.ndarray) -> Trace:
             if record.raw:
                 output.append(_raw_bytes(sums[:, : record.channels[1]], record.raw))
                 continue
-            codes = requantize(sums, record, array)
+            codes = requantize(sums, record, array, config.functions)
             codes = codes.reshape(record.pixels, record.window, array.lanes).max(axis=1)
             stored.append(_store(memory, record, codes, index, array))
     return Trace(tuple(stored), np.concatenate(output) if output else np.zeros(0, dtype=np.uint8))
@@ -116,6 +116,7 @@ def compute_sums(memory: np.ndarray, record: Compute, array: ArrayConfig) -> np.
         rows = np.broadcast_to(rows, (taps, array.lanes)) if record.hold else rows
         return wrap(np.einsum("ptk,tk->pk", codes, rows), array.sum_bits)
     codes = words[..., : record.steps * array.simd].reshape(positions, -1)
+    # In the order of the codes: row after row, in each the products of a lane.
     rows = record.weights.transpose(0, 2, 1).reshape(-1, array.lanes)
     if record.hold:
         rows = np.tile(rows, (record.taps, 1))
@@ -123,7 +124,9 @@ def compute_sums(memory: np.ndarray, record: Compute, array: ArrayConfig) -> np.
 
 
 def _fill(memory: np.ndarray, record: Fill, elements: np.ndarray, array: ArrayConfig) -> None:
+    """Write the elements int64 [pixels * elements] of a tensor that comes in to memory."""
     bits = array.activation_bits
+    # Inverting the top bit turns unsigned codes into signed ones, 2**(bits - 1) lower.
     codes = wrap(elements ^ (record.flip << (bits - 1)), bits).reshape(record.pixels, record.elements)
     words = array.chunks(record.elements)
     padded = np.pad(codes, ((0, 0), (0, words * array.codes_per_word - record.elements)))
@@ -131,6 +134,7 @@ def _fill(memory: np.ndarray, record: Fill, elements: np.ndarray, array: ArrayCo
 
 
 def _emit(memory: np.ndarray, record: Emit, array: ArrayConfig) -> np.ndarray:
+    """Return the bytes of a tensor that goes out, uint8 [pixels * elements]."""
     bits, words = array.activation_bits, array.chunks(record.elements)
     codes = memory[record.start : record.start + record.pixels * words].reshape(record.pixels, -1)[:, : record.elements]
     if record.flip:
@@ -139,6 +143,7 @@ def _emit(memory: np.ndarray, record: Emit, array: ArrayConfig) -> np.ndarray:
 
 
 def _store(memory: np.ndarray, record: Compute, codes: np.ndarray, index: int, array: ArrayConfig) -> Stored:
+    """Write the codes int64 [pixels, lanes] of record number `index` to memory; return what was stored."""
     addresses = (record.target + record.target_step * np.arange(record.pixels)) % array.words
     # Pixel after pixel: granules may overlap, and then the later pixel counts.
     first = array.lanes * record.target_slice if array.slices > 1 else 0
@@ -148,4 +153,5 @@ def _store(memory: np.ndarray, record: Compute, codes: np.ndarray, index: int, a
 
 
 def _raw_bytes(sums: np.ndarray, count: int) -> np.ndarray:
+    """Return the lowest `count` bytes of each sum, uint8 [bytes], the lowest first."""
     return ((sums.reshape(-1, 1) >> (8 * np.arange(count))) & 0xFF).astype(np.uint8).reshape(-1)

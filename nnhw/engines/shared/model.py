@@ -11,6 +11,7 @@ from nnhw.engines.shared.array import ArrayConfig
 from nnhw.engines.shared.cycles import (
     POINT_CYCLES,
     finish_latency,
+    load_cycles,
     position_cycles,
     program_cycles,
     record_cycles,
@@ -49,6 +50,7 @@ def actions(config: SharedConfig) -> Iterator[Action]:
 
 
 def _actions_of(record: Record, array: ArrayConfig) -> Iterator[Action]:
+    """Yield the actions of one record, in order."""
     cycles = record_cycles(record, array)
     if isinstance(record, Fill):
         yield Action("wait", cycles.fetch + POINT_CYCLES)
@@ -70,6 +72,7 @@ def _actions_of(record: Record, array: ArrayConfig) -> Iterator[Action]:
 def _raw_actions(record: Compute, fetch: int, array: ArrayConfig) -> Iterator[Action]:
     """Yield the actions of a record with raw results: a position begins when those of the one before have left."""
     count, finish, gap = record.channels[1] * record.raw, finish_latency(array), max(record.gap, 1)
+    # With raw results there is one idle cycle at least between positions, see `raw_cycles`.
     sent, work = finish + count, position_cycles(record, array) + finish
     for position in range(record.positions):
         idle = max(gap, sent) - sent if position else fetch + POINT_CYCLES + gap - 1
@@ -94,7 +97,7 @@ def lone_schedule(config: SharedConfig) -> Schedule:
 def rest_cycles(config: SharedConfig) -> int:
     """Return a bound on the cycles from a reset until an engine waits for the first beat of its input."""
     before = itertools.takewhile(lambda action: action.kind != "take", actions(config))
-    return START_CYCLES + sum(action.cycles for action in before)
+    return START_CYCLES + load_cycles(config) + sum(action.cycles for action in before)
 
 
 class SharedModel:
@@ -103,7 +106,7 @@ class SharedModel:
     def __init__(self, config: SharedConfig) -> None:
         self._actions = tuple(actions(config))
         assert sum(action.cycles for action in self._actions) == sum(one.total for one in program_cycles(config))
-        self._index, self._left = 0, self._actions[0].cycles
+        self._index, self._left = 0, self._actions[0].cycles + load_cycles(config)
         self._buffered = 0
         self.o_valid = False
 

@@ -10,11 +10,12 @@ import numpy as np
 
 from nnhw.engines.contract import EngineConfig
 from nnhw.engines.encoding import decode
-from nnhw.engines.shared.array import ArrayConfig
-from nnhw.engines.shared.cycles import program_cycles
+from nnhw.engines.requantize import RankedSteps
+from nnhw.engines.shared.array import CELLS_LOG2, ArrayConfig
+from nnhw.engines.shared.cycles import load_cycles, program_cycles
 from nnhw.engines.shared.golden import Trace, run_program
 from nnhw.engines.shared.model import SharedModel
-from nnhw.engines.shared.records import Compute, Emit, Fill, Record, encode_record
+from nnhw.engines.shared.records import Compute, Emit, Fill, Load, Record, descriptor_words, encode_record, step_entries
 from nnhw.errors import MappingError
 from nnhw.ir.types import IntType
 from nnhw.protocol import program_image
@@ -28,6 +29,7 @@ class SharedConfig(EngineConfig):
     ----------
     array: the hardware.
     records: run one after the other for each frame: `Fill` first, results leave through `Emit` or raw sums.
+    functions: steps behind the lines of some records; they are loaded once, before the first frame.
 
     Raises
     ------
@@ -36,8 +38,10 @@ class SharedConfig(EngineConfig):
 
     array: ArrayConfig
     records: tuple[Record, ...]
+    functions: tuple[RankedSteps, ...] = ()
 
     def __post_init__(self) -> None:
+        check_functions(self.functions, self.array)
         if len(self.words) > self.array.words:
             raise MappingError(
                 f"the program and its weights need {len(self.words)} words of {self.array.word_bits} bits, the memory "
@@ -47,17 +51,27 @@ class SharedConfig(EngineConfig):
     @cached_property
     def spans(self) -> tuple[tuple[int, int], ...]:
         """(first word, words) of each record."""
-        found, place = [], 0
-        for words in self._encoded:
+        found, place = [], load_words(self.functions, self.array)
+        for words in self._encoded[len(self.loads) :]:
             found.append((place, len(words)))
             place += len(words)
         return tuple(found)
 
     @cached_property
+    def loads(self) -> tuple[Load, ...]:
+        """What stands in front of the records: it loads the functions."""
+        entries, each = step_entries(self.functions, self.array), _rows_of_load(self.array)
+        return tuple(Load(tuple(entries[first : first + each])) for first in range(0, len(entries), each))
+
+    @cached_property
     def _encoded(self) -> list[list[int]]:
-        final, place, found = len(self.records) - 1, 0, list[list[int]]()
+        place, begin, found = 0, load_words(self.functions, self.array), list[list[int]]()
+        for load in self.loads:
+            found.append(encode_record(load, False, self.array, place))
+            place += len(found[-1])
+        final = len(self.records) - 1
         for index, record in enumerate(self.records):
-            found.append(encode_record(record, index == final, self.array, place))
+            found.append(encode_record(record, index == final, self.array, place, begin, self.functions))
             place += len(found[-1])
         return found
 
@@ -97,8 +111,8 @@ class SharedConfig(EngineConfig):
 
     @property
     def cycle_bound(self) -> int:
-        """Cycles of a frame alone."""
-        return self.cycles
+        """Cycles of a frame alone, behind the start."""
+        return self.cycles + load_cycles(self)
 
     @property
     def program(self) -> SharedConfig:
@@ -125,6 +139,38 @@ class SharedConfig(EngineConfig):
     def products(self) -> int:
         """Products of the model that it computes for a frame."""
         return sum(record.products for record in self.records if isinstance(record, Compute))
+
+
+def _rows_of_load(array: ArrayConfig) -> int:
+    """Return the rows of the step memory that one record loads: its words count as rows of weights."""
+    return max(array.rows // max(array.entry_words, 1), 1)
+
+
+def load_words(functions: Sequence[RankedSteps], array: ArrayConfig) -> int:
+    """Return the words of a program that load its step functions."""
+    rows = max(memory_needs(functions))
+    return -(-rows // _rows_of_load(array)) * descriptor_words(array) + rows * array.entry_words
+
+
+def memory_needs(functions: Sequence[RankedSteps]) -> tuple[int, int, int]:
+    """Return the words of ranks, the places, and the bits of a place that functions take in a step memory."""
+    words, places = sum(one.used_words for one in functions), sum(len(one.codes) for one in functions)
+    return words, places, max((one.cell_bits for one in functions), default=0)
+
+
+def check_functions(functions: Sequence[RankedSteps], array: ArrayConfig) -> None:
+    """Raise MappingError for functions that an array's step memory does not hold."""
+    needs, memory = memory_needs(functions), array.step_memory
+    given = (0, 0, 0) if memory is None else (memory.words, memory.places, memory.place_bits)
+    if any(need > have for need, have in zip(needs, given, strict=True)):
+        raise MappingError(
+            "the functions that are no lines take {} words of ranks and {} places of {} bits of a step memory, ".format(
+                *needs
+            )
+            + "the array has {}, {} and {} bits; use an array with more, or --style streaming".format(*given)
+        )
+    if any(one.cells_log2 != CELLS_LOG2 for one in functions):
+        raise MappingError(f"a step memory has {1 << CELLS_LOG2} cells in a word of ranks, these functions have others")
 
 
 def output_bytes(record: Record) -> int:

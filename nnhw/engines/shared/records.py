@@ -6,6 +6,7 @@ A record is a descriptor; behind that of a `Compute` follow the constants of eac
 from __future__ import annotations
 
 import enum
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from functools import cache
 import numpy as np
 
 from nnhw.engines.encoding import encode, pack_bytes, words_of
-from nnhw.engines.requantize import MultiplyShift
+from nnhw.engines.requantize import MultiplyShift, RankedSteps
 from nnhw.engines.shared.array import ArrayConfig, Requantizing
 from nnhw.errors import MappingError
 
@@ -47,6 +48,7 @@ class RecordKind(enum.IntEnum):
     FILL = 0
     COMPUTE = 1
     EMIT = 2
+    LOAD = 3
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,18 @@ class Fill(Transfer):
 @dataclass(frozen=True)
 class Emit(Transfer):
     """A tensor to the output stream, an element in each byte: extended by its sign, or by zeros if it is flipped."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """Rows of the step memory, behind those of the record before: in front of all other records, and run only once.
+
+    Parameters
+    ----------
+    entries: numbers of `entry_bits`, see `step_entries`.
+    """
+
+    entries: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -136,7 +150,8 @@ class Compute:
     gap: idle cycles in front of each position.
     shift: index into the array's shifts.
     even, parity, tie_bits, pivot: see `MultiplyShift`, of stored codes; of each lane, `tie_bits` are int64 [lanes].
-    low, high: the stored codes are clamped to.
+    low, high: the stored codes are clamped to; with a function, the words of ranks.
+    function: index of the program's step function behind the line; None: the line is all.
     raw: bytes of a sum that goes to the output stream instead; 0: codes are stored.
     target, target_step: address of the first word written, and words from one pixel to the next.
     target_slice: which granule of the word is written.
@@ -172,6 +187,7 @@ class Compute:
     pivot: int = 0
     low: int = 0
     high: int = 0
+    function: int | None = None
     raw: int = 0
     target: int = 0
     target_step: int = 0
@@ -233,13 +249,17 @@ def layout(array: ArrayConfig) -> Mapping[str, tuple[int, int]]:
     return _layout(*_format(array))
 
 
-def _format(array: ArrayConfig) -> tuple[int, int, int, bool, bool]:
+def _format(array: ArrayConfig) -> tuple[int, int, int, bool, bool, int]:
     """Return what a layout depends on."""
-    return array.address_bits, array.activation_bits, array.word_bits, array.weight_stream, array.tie_bits is not None
+    ranks = 0 if array.step_memory is None else array.step_memory.word_address_bits
+    options = array.weight_stream, array.tie_bits is not None, ranks
+    return array.address_bits, array.activation_bits, array.word_bits, *options
 
 
 @cache
-def _layout(address: int, code: int, word: int, weight_stream: bool, ties: bool) -> Mapping[str, tuple[int, int]]:
+def _layout(
+    address: int, code: int, word: int, weight_stream: bool, ties: bool, ranks: int
+) -> Mapping[str, tuple[int, int]]:
     """Return a layout; few arrays differ in what it depends on, and a search asks for those of thousands."""
     places, holes = dict[str, tuple[int, int]](), list[tuple[int, int]]()
     for index, names in enumerate(STEPS):
@@ -251,6 +271,7 @@ def _layout(address: int, code: int, word: int, weight_stream: bool, ties: bool)
     sizes = {"target": address, "target_step": address, "kind": 2, "raw": 3, "last": 1}
     sizes |= {"streamed": 1} if weight_stream else {}
     sizes |= {"pivot": code} if ties else {}
+    sizes |= {"ranks": ranks, "stepped": 1} if ranks else {}
     sizes |= {f"{name}_count": WINDOW_BITS if name in LOOPS[1:5] else COUNT_BITS for name in LOOPS}
     sizes |= {"height": COUNT_BITS, "width": COUNT_BITS}
     sizes |= {"rows": 11, "gap": 8, "border": code, "low": code, "high": code, "outputs": 7, "steps": 6}
@@ -307,8 +328,8 @@ def descriptor_words(array: ArrayConfig) -> int:
 
 
 @cache
-def _words(address: int, code: int, word: int, weight_stream: bool, ties: bool) -> int:
-    ends = (place + bits for place, bits in _layout(address, code, word, weight_stream, ties).values())
+def _words(address: int, code: int, word: int, weight_stream: bool, ties: bool, ranks: int) -> int:
+    ends = (place + bits for place, bits in _layout(address, code, word, weight_stream, ties, ranks).values())
     return -(-max(ends) // word)
 
 
@@ -332,11 +353,16 @@ def streamed_words(record: Record, array: ArrayConfig) -> int:
 
 
 def _row_words(record: Compute, array: ArrayConfig) -> int:
+    """Return the memory words of all rows of weights of a record."""
     return len(record.weights) * (array.channelwise_words if record.channelwise else array.row_words)
 
 
-def values(record: Record, last: bool, array: ArrayConfig) -> dict[str, int]:
+def values(
+    record: Record | Load, last: bool, array: ArrayConfig, functions: Sequence[RankedSteps] = ()
+) -> dict[str, int]:
     """Return the fields of a record's descriptor; those that are not there are 0."""
+    if isinstance(record, Load):
+        return {"kind": RecordKind.LOAD, "last": last, "rows": len(record.entries) * array.entry_words}
     if isinstance(record, Transfer):
         kind = RecordKind.FILL if isinstance(record, Fill) else RecordKind.EMIT
         beats = record.elements // array.i_lanes if isinstance(record, Fill) else record.elements
@@ -345,9 +371,12 @@ def values(record: Record, last: bool, array: ArrayConfig) -> dict[str, int]:
         return {"kind": kind, "last": last, "start": record.start, "flip": int(record.flip), **sizes}
     found = {"kind": RecordKind.COMPUTE, "last": last, **{name: int(getattr(record, name)) for name in PLAIN}}
     found |= {"steps": record.steps - 1, "steps_single": int(record.steps == 1), "rows": len(record.weights)}
+    # Within a pixel the target goes on by 1 for each further word, which the step to the next pixel takes into account.
     found |= {"gapless": int(record.gap == 0), "target_step": record.target_step - (array.parts - 1)}
     found |= {"outputs": record.channels[1] - 1 if record.raw else 0}
     found |= {"pivot": record.pivot} if array.tie_bits else {}
+    if record.function is not None:
+        found |= {"stepped": 1, "ranks": sum(one.used_words for one in functions[: record.function]) - record.low}
     if record.streamed:
         found |= {"streamed": 1, "rows": 0}
     for name, loop in zip(LOOPS, record.loops, strict=True):
@@ -362,8 +391,8 @@ PLAIN = (
     *("even", "parity", "low", "high", "raw", "target", "target_step", "target_slice"),
 )
 """Fields of a `Compute` that are stored as they are."""
-MODULAR = ("start", "next", "target", "target_step", *(f"{name}_address" for name in LOOPS))
-"""Fields that count modulo the words of the memory."""
+MODULAR = ("start", "next", "target", "target_step", "ranks", *(f"{name}_address" for name in LOOPS))
+"""Fields that count modulo the words of a memory."""
 SIGNED = (
     "row",
     "column",
@@ -375,43 +404,68 @@ SIGNED = (
 )
 
 
-def encode_record(record: Record, last: bool, array: ArrayConfig, place: int = 0) -> list[int]:
+def encode_record(
+    record: Record | Load,
+    last: bool,
+    array: ArrayConfig,
+    place: int = 0,
+    begin: int = 0,
+    functions: Sequence[RankedSteps] = (),
+) -> list[int]:
     """Return the memory words of a record.
 
     Parameters
     ----------
     place: address of its first word.
+    begin: address of the record that follows the last one.
+    functions: of the program.
 
     Raises
     ------
     MappingError: it exceeds a limit of the array: which, and by how much.
     """
-    places, number, mask = layout(array), 0, (1 << array.word_bits) - 1
+    places, number = layout(array), 0
     head, behind = descriptor_words(array), list[int]()
     if isinstance(record, Compute):
         behind = _constant_words(record, array) + _weight_words(record, array)
-    found = values(record, last, array) | {"next": 0 if last else place + head + len(behind)}
+    elif isinstance(record, Load):
+        behind = [part for entry in record.entries for part in _parts(entry, array.entry_words, array)]
+    found = values(record, last, array, functions) | {"next": begin if last else place + head + len(behind)}
     if isinstance(record, Compute) and record.streamed:
         # The target register first walks over the weights; then a single step leads from their end to the target.
         end = place + head + len(behind)
         found |= {"target": end - streamed_words(record, array), "target_step": record.target - end}
     for name, value in found.items():
+        if name not in places:
+            raise MappingError(
+                f"layer '{_where(record)}' goes through steps that its channels share, the array has no step memory; "
+                "use --style streaming, or an array with one"
+            )
         low, bits = places[name]
         _check_field(record, name, value, bits, array)
+        # A single row is stored as -1, all ones, which the sequencer tells without a comparison.
         number |= ((value - 2 * (name == "rows")) & ((1 << bits) - 1)) << low
-    return [*((number >> (array.word_bits * index)) & mask for index in range(head)), *behind]
+    return [*_parts(number, head, array), *behind]
 
 
-def _check_field(record: Record, name: str, value: int, bits: int, array: ArrayConfig) -> None:
+def _parts(number: int, count: int, array: ArrayConfig) -> list[int]:
+    """Return a number as so many memory words."""
+    return [(number >> (array.word_bits * index)) & ((1 << array.word_bits) - 1) for index in range(count)]
+
+
+def _where(record: Record | Load) -> str:
+    return record.layer if isinstance(record, Compute) else getattr(record, "node", "steps")
+
+
+def _check_field(record: Record | Load, name: str, value: int, bits: int, array: ArrayConfig) -> None:
     if name in MODULAR:
         return
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if name in SIGNED else (0, (1 << bits) - 1)
     if name == "rows":
         high = min(high, array.rows)
     if not low <= value <= high:
-        where = record.layer if isinstance(record, Compute) else record.node
         raise MappingError(
-            f"layer '{where}': field '{name}' of its program is {value}, the array takes {low} to {high}; "
+            f"layer '{_where(record)}': field '{name}' of its program is {value}, the array takes {low} to {high}; "
             "use --style streaming, or an array with more"
         )
 
@@ -428,6 +482,7 @@ def recode(factor: int, digits: int) -> tuple[int, int]:
     """
     pattern, missing, carry = 0, 0, 0
     for index in range(digits):
+        # 3 is -1 with a carry, and 4, which a carry makes of 3, is 0 with a carry.
         pair = (factor >> 2 * index & 3) + carry
         carry = int(pair >= 3)
         pattern |= (pair & 3) << 2 * index
@@ -439,7 +494,7 @@ def _constant_words(record: Compute, array: ArrayConfig) -> list[int]:
     """Return the memory words of the lanes' constants; several lanes share a word if they fit. Raw sums have none."""
     if record.factor is None or record.addend is None:
         return []
-    words, mask = [], (1 << array.word_bits) - 1
+    words = []
     if array.requantizing == Requantizing.STEPS:
         numbers = _step_numbers(record, array)
     else:
@@ -450,7 +505,7 @@ def _constant_words(record: Compute, array: ArrayConfig) -> list[int]:
     for first in range(0, len(numbers), array.constant_lanes):
         joined = enumerate(numbers[first : first + array.constant_lanes])
         number = sum(own << (index * array.constant_bits) for index, own in joined)
-        words += [(number >> (array.word_bits * index)) & mask for index in range(array.constant_words)]
+        words += _parts(number, array.constant_words, array)
     return words
 
 
@@ -524,13 +579,40 @@ def _step_numbers(record: Compute, array: ArrayConfig) -> list[int]:
     return numbers
 
 
-def requantize(sums: np.ndarray, record: Compute, array: ArrayConfig) -> np.ndarray:
-    """Return the codes int64 [n, lanes] of sums [n, lanes]."""
+def step_entries(functions: Sequence[RankedSteps], array: ArrayConfig) -> list[int]:
+    """Return what is loaded into each row of the step memory, those of all functions behind one another.
+
+    From the lowest bits on: a word of ranks, which count places of the memory; a place; the code in front of its step.
+    """
+    memory = array.step_memory
+    if memory is None or not functions:
+        return []
+    ranks, places, codes = list[int](), list[int](), list[int]()
+    for one in functions:
+        ranks += one.ranks(one.used_words, first=len(places)).tolist()
+        places += (one.places() << (memory.place_bits - one.cell_bits)).tolist()
+        codes += one.codes.tolist()
+    code_mask = (1 << array.activation_bits) - 1
+    return [
+        rank | place << memory.rank_bits | (code & code_mask) << (memory.rank_bits + memory.place_bits)
+        for rank, place, code in itertools.zip_longest(ranks, places, codes, fillvalue=0)
+    ]
+
+
+def requantize(
+    sums: np.ndarray, record: Compute, array: ArrayConfig, functions: Sequence[RankedSteps] = ()
+) -> np.ndarray:
+    """Return the codes int64 [n, lanes] of sums [n, lanes].
+
+    Parameters
+    ----------
+    functions: of the program.
+    """
     assert record.factor is not None
     assert record.addend is not None
     ties = (record.even, record.parity, record.tie_bits, record.pivot)
-    shift = array.shifts[record.shift]
-    return MultiplyShift(record.factor, record.addend, shift, record.low, record.high, *ties).golden(sums)
+    shift, ranked = array.shifts[record.shift], None if record.function is None else functions[record.function]
+    return MultiplyShift(record.factor, record.addend, shift, record.low, record.high, *ties, ranked).golden(sums)
 
 
 def _weight_words(record: Compute, array: ArrayConfig) -> list[int]:

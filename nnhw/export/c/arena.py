@@ -25,6 +25,7 @@ def place(buffers: Sequence[Lifetime]) -> tuple[dict[str, int], int]:
     """
     offsets: dict[str, int] = {}
     placed: list[Lifetime] = []
+    # The largest first, so that small ones can fill the gaps between them.
     for buffer in sorted(buffers, key=lambda one: (-one.bytes, one.first, one.name)):
         others = [one for one in placed if one.first <= buffer.last and buffer.first <= one.last]
         offset = 0

@@ -122,8 +122,7 @@ class FloatWriter:
         return loop("i", value.index.size, [f"double v = {value.array}[{where}];", *lines, store])
 
     def _constant(self, values: np.ndarray) -> str:
-        # 0.0 == -0.0, but they are different constants.
-        if (values == values[0]).all() and len({*np.signbit(values)}) == 1:
+        if not _changes(values).any():
             text = real(values[0])
             return f"({text})" if text[0] == "-" else text
         name = f"{self.prefix}_numbers_{len(self.tables)}"
@@ -141,9 +140,15 @@ class FloatWriter:
 
 def _period(values: np.ndarray) -> tuple[np.ndarray, str]:
     """Return a table with one entry for each run of equal values, such as a channel's, and the suffix of its index."""
-    changes = np.flatnonzero(np.diff(values)) + 1
+    changes = np.flatnonzero(_changes(values)) + 1
     run = int(np.gcd.reduce(np.append(changes, len(values)))) if len(changes) else len(values)
     return (values[::run], f" / {run}") if run > 1 else (values, "")
+
+
+def _changes(values: np.ndarray) -> np.ndarray:
+    """Return for each value but the first whether it is another constant than the one before it."""
+    # 0.0 == -0.0, but they are different constants.
+    return (values[1:] != values[:-1]) | (np.signbit(values[1:]) != np.signbit(values[:-1]))
 
 
 def applied(node: Node, graph: Graph, value: Expression) -> Expression:

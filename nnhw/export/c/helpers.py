@@ -12,6 +12,7 @@ _FIXED: dict[str, list[str]] = {
         "static inline int64_t rounded(int64_t number, int shift)",
         "{",
         "    int64_t sum = number + ((INT64_C(1) << shift) >> 1);",
+        # C leaves it to the compiler how a negative number is shifted.
         "    return sum < 0 ? ~(~sum >> shift) : sum >> shift;",
         "}",
     ],

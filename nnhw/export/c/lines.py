@@ -61,6 +61,7 @@ def _counts(lines: Lines, channel: int, steps: np.ndarray) -> bool:
     multiplier, addend = int(lines.multiplier[channel]), int(lines.addend[channel])
     if len(steps) == 0:
         return True
+    # A division rounded up: the least sum at which the line reaches the number.
     return multiplier > 0 and all(
         -((addend - (number << lines.shift)) // multiplier) == step for number, step in enumerate(steps.tolist(), 1)
     )
@@ -69,6 +70,7 @@ def _counts(lines: Lines, channel: int, steps: np.ndarray) -> bool:
 def _strip(steps: np.ndarray) -> tuple[float, float, float]:
     """Return the narrowest strip that holds all steps: (slope in steps per sum, sum at step 0, width in sums)."""
     if len(steps) < 2:
+        # One step: the line is at 3/2 on it and at 1/2 on the sum below, equally far from 1.
         return 1.0, float(steps[0]) - 1.5 if len(steps) else 0.0, 0.0
     number = np.arange(1, len(steps) + 1)
     slopes = [np.diff(steps[side]) / np.diff(number[side]) for side in (_hull(steps), _hull(-steps))]
@@ -77,6 +79,8 @@ def _strip(steps: np.ndarray) -> tuple[float, float, float]:
     rest = steps[None, :] - distances[:, None] * number[None, :]
     least, most = rest.min(axis=1), rest.max(axis=1)
     best = int(np.argmin(most - least))
+    # Half a sum below the middle of the strip: as its width is below 1, the line reaches each number on its step, and
+    # not on the sum below.
     return 1 / float(distances[best]), float((least[best] + most[best] - 1) / 2), float(most[best] - least[best])
 
 

@@ -95,19 +95,32 @@ static char npy_type(FILE *file)
     return strstr(text, "'<f4'") ? 'f' : strstr(text, "'|u1'") ? 'u' : strstr(text, "'|i1'") ? 'i' : 0;
 }
 
-/* Reads one image; returns how many elements came. */
-static size_t read_image(FILE *file, char type, float *image)
+/* The first bytes of a file that is no .npy: they belong to its images, of which they may be one and a half. */
+static unsigned char first[6];
+static size_t first_count, first_used;
+
+/* Reads bytes, the first ones of the file again; returns how many came. */
+static size_t read_bytes(FILE *file, void *to, size_t size)
+{
+    size_t again = first_count - first_used < size ? first_count - first_used : size;
+    memcpy(to, first + first_used, again);
+    first_used += again;
+    return again + fread((unsigned char *)to + again, 1, size - again, file);
+}
+
+/* Reads one image; returns 1 if it came, 0 behind the last one, -1 if it is cut. */
+static int read_image(FILE *file, char type, float *image)
 {
     static unsigned char bytes[@BIG@_IMAGE_COUNT];
-    size_t count;
-    if (type == 'f') {
-        return fread(image, sizeof *image, @BIG@_IMAGE_COUNT, file);
+    size_t size = type == 'f' ? sizeof *image * @BIG@_IMAGE_COUNT : sizeof bytes;
+    size_t got = type == 'f' ? read_bytes(file, image, size) : read_bytes(file, bytes, size);
+    if (got != size) {
+        return got ? -1 : 0;
     }
-    count = fread(bytes, 1, @BIG@_IMAGE_COUNT, file);
-    for (size_t i = 0; i < count; ++i) {
+    for (size_t i = 0; type != 'f' && i < size; ++i) {
         image[i] = type == 'u' ? (float)bytes[i] : (float)(bytes[i] < 128 ? bytes[i] : bytes[i] - 256);
     }
-    return count;
+    return 1;
 }
 
 int main(int argc, char **argv)
@@ -116,8 +129,7 @@ int main(int argc, char **argv)
     static @ITYPE@ codes[@BIG@_INPUT_COUNT];
     static @OTYPE@ answer[@BIG@_OUTPUT_COUNT];
     static @NAME@_scratch scratch;
-@STATE@    unsigned char magic[6];
-    size_t had, got;
+@STATE@    int got;
     char type = 'f';
     int only_codes = argc > 1 && !strcmp(argv[argc - 1], "--codes");
     const char *path = argc > 1 + only_codes ? argv[1] : "-";
@@ -125,32 +137,20 @@ int main(int argc, char **argv)
     if (!file) {
         return fail("the file cannot be opened");
     }
-    had = fread(magic, 1, sizeof magic, file);
-    if (had == sizeof magic && !memcmp(magic, "\x93NUMPY", sizeof magic)) {
+    first_count = fread(first, 1, sizeof first, file);
+    if (first_count == sizeof first && !memcmp(first, "\x93NUMPY", sizeof first)) {
         type = npy_type(file);
-        had = 0;
+        first_count = 0;
         if (!type) {
             return fail("the .npy file needs float32, uint8 or int8 in C order");
         }
-    } else {
-        memcpy(image, magic, had);
     }
-@RESET@    for (;;) {
+@RESET@    while ((got = read_image(file, type, image)) != 0) {
 @RESULTS@
-        if (type == 'f' && had) {
-            got = fread((unsigned char *)image + had, 1, sizeof image - had, file) + had;
-            got = got % sizeof *image ? 1 : got / sizeof *image;
-        } else {
-            got = read_image(file, type, image);
-        }
-        had = 0;
-        if (got == 0) {
-            break;
-        }
-        if (got != @BIG@_IMAGE_COUNT) {
+        if (got < 0) {
             return fail("the last image is cut; each has the shape [@SHAPE@]");
         }
-        for (size_t i = 0; i < got; ++i) {
+        for (int i = 0; i < @BIG@_IMAGE_COUNT; ++i) {
             if (image[i] != image[i]) {
                 return fail("the image holds NaN, which has no code");
             }

@@ -23,6 +23,7 @@ def max_pool(node: Node, x: Storage, y: Storage) -> list[str]:
     take = "into[cell] = (uint8_t)(into[cell] | from[cell]);"
     if not x.bits:
         take = "into[cell] = from[cell] > into[cell] ? from[cell] : into[cell];"
+    # The least code, over which anything wins; as a bit, 0 stands for -1.
     first = "0" if x.bits else integer(x.dtype.low, x.ctype if x.ctype == "int64_t" else "int32_t")
     rows = f"row * {op.stride[0]} - {op.before[0]} + ky" if padded else f"row * {op.stride[0]} + ky"
     columns = f"column * {op.stride[1]} - {op.before[1]} + kx" if padded else f"column * {op.stride[1]} + kx"

@@ -230,6 +230,7 @@ class _Planner:
             pad = self.users[node.name][0]
             buffer, outer = pad.name, Storage.of(pad.type)
             assert isinstance(pad.op, Pad)
+            # The border is filled in each run, as other buffers may have been in its memory.
             body = [*moves.filled(outer, int(pad.op.value)), *body]
             self.made.buffers[buffer] = outer.bytes + self.slack
         else:

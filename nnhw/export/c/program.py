@@ -106,6 +106,7 @@ def _run(plan: FilePlan, prefix: str, memory: StateMemory) -> tuple[list[str], i
     """Return the function that runs all layers, and the bytes of its scratch memory."""
     buffers = _lifetimes(plan, {plan.values[state.made].buffer for state in memory.states})
     offsets, size = place(buffers)
+    # C has no arrays without elements.
     size = max(size, 8)
     lines = []
     for number, layer in enumerate(plan.layers):
@@ -141,6 +142,7 @@ def _lifetimes(plan: FilePlan, kept: Collection[str]) -> list[Lifetime]:
             buffer = plan.values[value].buffer if value in plan.values else value
             first.setdefault(buffer, number)
             last[buffer] = number
+    # Next states are copied into the caller's struct behind all layers.
     last |= dict.fromkeys(kept, len(plan.layers))
     found = [Lifetime(name, size, first[name], last[name]) for name, size in plan.buffers.items()]
     for number, layer in enumerate(plan.layers):

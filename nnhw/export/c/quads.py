@@ -34,6 +34,7 @@ def fits(node: Node, weight: np.ndarray, x: Storage) -> bool:
         return False
     bytes_only = weight.min() >= -128 and weight.max() <= 127
     together = weight.shape[3] == 1 or op.dilation[1] == 1
+    # 255, as signed factors are made unsigned (`kernels.starts`).
     bound = 255 * int(np.abs(weight).reshape(len(weight), -1).sum(axis=1).max())
     return bool(bytes_only and together and bound < 1 << 31 and len(weight) >= LEAST_OUTPUTS)
 

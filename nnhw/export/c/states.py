@@ -48,6 +48,7 @@ class StateMemory:
             return []
         lines = []
         for number, state in enumerate(self.states):
+            # Maps lie in memory pixel by pixel.
             start = state.start.transpose(1, 2, 0) if state.start.ndim == 3 else state.start
             field = f"state->{self._field(state)}"
             if not start.any():

@@ -73,6 +73,7 @@ class Storage:
     @property
     def in_c_order(self) -> bool:
         """Whether the elements are in the order of NumPy's default arrays."""
+        # Pixels with channels side by side are in C order [channels, height, width] if there is one of either.
         return not self.bits and (self.channels == 1 or self.height * self.width == 1) and not self.bordered
 
     @property

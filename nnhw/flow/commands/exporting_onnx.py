@@ -16,6 +16,7 @@ from nnhw.flow.models.samples import differing_rows, example_of, make_samples
 from nnhw.flow.tools.progress import Progress, SilentProgress
 from nnhw.flow.tools.storage import write_whole
 from nnhw.ir import Graph, run_in_chunks
+from nnhw.ir.interpreter import joined
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def export_onnx(
         model = to_onnx(graph)
         content = to_bytes(model)
     with progress.stage("compare"):
-        _check_equal(run_file(content, graph, inputs), run_in_chunks(graph, inputs)[0])
+        _check_equal(run_file(content, graph, inputs), joined(run_in_chunks(graph, inputs)))
     write_whole(path, content)
     return OnnxExport(path, len(model.graph.node), len(inputs))
 

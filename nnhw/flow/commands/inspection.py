@@ -204,6 +204,7 @@ def _of_build(path: Path, stage: str, calibration: Calibration | None) -> Staged
     if calibration is not None:
         raise InputError(f"'{path}' is a build, which is quantized; leave --calibrate out")
     folder = BuildFolder.open(path)
+    # All three parts are files of one stage.
     owner = "lower" if stage in PARTS else stage
     folder.require(owner)
     if stage != "map":

@@ -213,6 +213,7 @@ def _by_engine(table: Table, rows: Sequence[Mapping[str, Any]]) -> Iterator[tupl
     for row, before in zip(rows, (rows[0], *rows), strict=False):
         if row["engine"] != before["engine"]:
             table.add_section()
+        # Rows are in the order of engines: the last one tells whether there are several.
         yield f"engine {row['engine']}, " if rows[-1]["engine"] > 1 else "", row
 
 

@@ -251,6 +251,7 @@ class BuildFolder:
         staged: what `staging` lent.
         """
         hashes = _hashes(staged)
+        # First of all: interrupted between two renames, the manifest names no mixture of old and new files.
         self.drop(stage)
         for name in hashes:
             # A rename within one file system, as `staging` makes its folders in here: each file is whole or absent.

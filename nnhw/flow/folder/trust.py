@@ -39,6 +39,7 @@ def sign(stage: str, entry: Mapping[str, Any]) -> str:
 
 def is_signed(stage: str, entry: Mapping[str, Any]) -> bool:
     """Return whether an entry carries the signature of this user."""
+    # As bytes: the manifest may hold any text, and compare_digest takes only ASCII in a str.
     return hmac.compare_digest(str(entry.get("signature", "")).encode(), sign(stage, entry).encode())
 
 

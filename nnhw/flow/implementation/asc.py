@@ -65,6 +65,7 @@ class AscLayout:
         """Return the bits [4096] of a block RAM. Raises KeyError: there is none."""
         start = self._rams[position]
         digits = bytes(self._text[start : start + _RAM_LINES * (_RAM_DIGITS + 1)]).decode("ascii").split()
+        # Each line has its highest digit first.
         rows = [np.frombuffer(bytes.fromhex(line), np.uint8)[::-1] for line in digits]
         return np.unpackbits(np.concatenate(rows), bitorder="little")
 
@@ -146,6 +147,7 @@ def transfer(text: str, old: str, new: str) -> str:
     ValueError: where `old` and `new` differ, the layout does not have the bits of `old`; or they differ in more than
         bits.
     """
+    # The bits that differ between `old` and `new` are the setting; all others, such as routes, stay those of `text`.
     layout, before, after = (_tiles(one) for one in (text, old, new))
     changed = [name for name in before if before[name] != after.get(name)]
     if before.keys() != after.keys() or any(len(before[name]) != len(after[name]) for name in changed):

@@ -134,6 +134,7 @@ def build_bitstream(
     TimingError: the clock does not hold.
     """
     family = FAMILIES[board.family]
+    # First of all, so that a tool that is missing is reported before minutes of work.
     tools = {name: find_tool(name).title for name in family.tools.names}
     clocks = usable_clocks(board)
     first = first_clock(clocks, request.clock_hz, board.target_clock_hz)
@@ -246,6 +247,7 @@ class ClockTrial:
         if settings == placed or filling is None or settings.output_hz > self.board.fastest_clock_hz:
             return settings == placed
         skeletons = (filling.parted.skeleton, filling.part(self._design(settings), self._family).skeleton)
+        # Skeletons have markers in place of contents (`contents.part`), so contents do not count here.
         one, other = (without_pll(skeleton, self._family) for skeleton in skeletons)
         return one == other
 

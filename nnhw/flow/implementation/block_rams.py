@@ -109,6 +109,7 @@ def _pieces_of(cells: Mapping[str, Any], path: str, words: np.ndarray, names: Se
         if width not in known:
             known[width] = _sources(words, BITS // width)
         columns = read_init(parameters)[_PLACES].reshape(-1, width).T
+        # No column of a marker is zero, so a column of zeros holds no bit of this memory.
         found = [known[width].get(column.tobytes(), []) if column.any() else [None] for column in columns]
         if any(len(candidates) != 1 for candidates in found):
             return None

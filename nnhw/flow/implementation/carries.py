@@ -72,6 +72,7 @@ def shorten_chains(module: Module) -> bool:
         CarryChain(names, old := [cells.pop(name) for name in names], _shortest(old, uses))
         for names in list(_chains(cells, uses))
     ]
+    # Numbers for new nets, above all that the module has.
     fresh = count(
         1 + max((bit for net in module["netnames"].values() for bit in net["bits"] if bit not in _VALUES), default=1)
     )
@@ -97,6 +98,7 @@ def _chains(cells: dict[str, Cell], uses: Counter[Bit]) -> Iterator[list[str]]:
         while (carry := carries[chain[-1]]["COUT"][0]) in readers:
             chain.append(readers[carry])
         inner = [carries[part]["COUT"][0] for part in chain[:-1]]
+        # A carry that something else reads has to stay where it is.
         if all(uses[carry] == 1 for carry in inner) and all(_is_plain(cells[part]) for part in chain):
             yield chain
 
@@ -123,6 +125,7 @@ def _shortest(old: list[Cell], uses: Counter[Bit]) -> list[Half]:
     if uses[carry_out]:
         halves.append(Half(_EMPTY.inputs, 0, carry_out))
     while len(halves) > 1 and halves[-1].total == _OPEN:
+        # Nothing reads this sum, and no carry comes after it.
         halves.pop()
     return halves
 

@@ -84,6 +84,7 @@ def divide(lengths: Sequence[int]) -> list[tuple[int, int]]:
     ----------
     lengths: bits of each chain.
     """
+    # best[n]: the least cost of the first n chains, and the index of the first chain in the last of their rows.
     best: list[tuple[float, int]] = [(0.0, 0)]
     for last in range(1, len(lengths) + 1):
         choices = []
@@ -91,6 +92,7 @@ def divide(lengths: Sequence[int]) -> list[tuple[int, int]]:
         for first in reversed(range(last)):
             bits += lengths[first]
             tiles = -(-bits // TILE_BITS)
+            # A single chain may be longer than that: it cannot be divided.
             if tiles > LONGEST_TILES and first < last - 1:
                 break
             choices.append((best[first][0] + tiles + LENGTH_COST * tiles * tiles, first))

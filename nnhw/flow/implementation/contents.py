@@ -79,6 +79,7 @@ def part(rtlil: str, kept: Collection[str] = (), table: str = "SB_LUT4", top: st
     for path, module in _paths(modules, top):
         for name, memory in module.memories.items():
             words = _words(lines, memory)
+            # A RAM that starts with zeros has no contents to fill in.
             if words is None or path + name in kept or not (memory.rom or words.any()):
                 continue
             memories[path + name] = words
@@ -110,6 +111,7 @@ def marker(seed: str, words: int, bits: int) -> np.ndarray:
     """
     columns: list[np.ndarray] = []
     seen: set[bytes] = set()
+    # Memories longer than a block RAM are cut into pieces; the last one may be short, and must be distinct, too.
     ends = sorted({words % depth for depth in _DEPTHS if words > depth and words % depth})
     for column in range(bits):
         for attempt in range(_TRIES):

@@ -186,6 +186,7 @@ def mark(netlist: Path, parted: Parted) -> tuple[MarkedNetlist, list[str]]:
         return MarkedNetlist((), {}), unknown
     for piece in pieces:
         write_init(cells[piece.cell]["parameters"], block_ram_mark(piece))
+    # A mark must be no content that another table has, or that table would be found for it.
     others = {
         int(cell["parameters"][_INIT].replace("x", "0"), 2) for cell in cells.values() if _INIT in cell["parameters"]
     }

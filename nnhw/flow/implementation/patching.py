@@ -85,6 +85,7 @@ class Base:
                 f"build folder '{folder.path}' was made by somebody else, so its layout is not taken over; if you "
                 f"trust who made it, 'nnhw trust {folder.path}' says so; or leave out --from"
             )
+        # Read first: what is compared with its hash is what is used.
         files = {name: (folder.path / name).read_bytes() for name in named if not name.endswith(".log")}
         if any(hashlib.sha256(content).hexdigest() != named[name] for name, content in files.items()):
             raise BuildError(f"build folder '{folder.path}' is being changed by another build; try again")
@@ -204,6 +205,7 @@ def describe(old: str, new: str) -> str:
         if before.get(name) != after.get(name):
             how, place = _how(before.get(name), after.get(name)), _place_of(name)
             found[place] = min(found.get(place, how), how, key=_rank)
+    # Layers first, as users know them by name; then the differences that explain others.
     listed = sorted(found, key=lambda place: (not place.startswith("layer"), _rank(found[place])))
     rest = len(listed) - _LISTED
     texts = [f"{place}: {found[place]}" for place in listed[:_LISTED]]

@@ -135,6 +135,7 @@ def place_seeds(
             note(_seed_line(read_placement(folder, seed, clock_hz, family)))
             cache.store(keys[seed], folder, [f"seed{seed}.{kind}" for kind in (family.tools.layout[0], "json", "log")])
 
+    # Seeds end in any order; they are yielded in their own, so that the result does not depend on `jobs`.
     finished = _succeed(commands, jobs, board)
     ended, full = set[int](), []
     for seed in seeds:

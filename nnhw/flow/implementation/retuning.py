@@ -48,6 +48,7 @@ def _json_value(value: str) -> str:
     """Return a parameter's value in RTLIL as yosys's JSON has it."""
     if value.startswith('"'):
         return value.strip('"')
+    # A plain integer has 32 bits in yosys.
     return value.partition("'")[2] or f"{int(value):032b}"
 
 

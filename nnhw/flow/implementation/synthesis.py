@@ -74,7 +74,7 @@ class Netlist:
 
     @property
     def resources(self) -> Resources:
-        """Resources of the netlist; logic cells are a lower bound: place and route packs two kinds into them."""
+        """Resources of the netlist; logic cells are a lower bound, as place and route packs them."""
         family, cells = self.family, self.cells
         return Resources(
             lc=family.kinds.lc(cells),
@@ -126,6 +126,7 @@ def synthesize(
         (folder / "design.il").write_text(rtlil, encoding="utf-8")
         _run(commands, folder, note)
         notes = rewrite(folder / NETLIST, board)
+        # Kept in a file, so that a result from the cache says the same to the user.
         (folder / _NOTES).write_text("\n".join(notes), encoding="utf-8")
         cache.store(key, folder, (NETLIST, LOG, _MEMORIES, _NOTES))
     for line in (folder / _NOTES).read_text(encoding="utf-8").splitlines():

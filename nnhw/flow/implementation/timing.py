@@ -191,7 +191,7 @@ def close_timing(try_clock: TryClock, wanted: Wanted, serves: Serves, note: Note
 
 
 def _suited(wanted: Wanted, serves: Serves, placed: PllSettings, placement: PlacedDesign) -> PllSettings | None:
-    """Return the best clock that will do, that a placement holds and that its layout serves, or None."""
+    """Return the best acceptable clock that a placement meets and that its layout serves; None if there is none."""
     return next((clock for clock in wanted.held(placement.fmax_hz) if serves(placed, clock)), None)
 
 
@@ -206,14 +206,15 @@ def _try_seeds(
 
     Parameters
     ----------
-    clock: that the design is placed for.
-    suited: returns a clock at which a placement can be used, perhaps a slower one, or None.
+    clock: the one that the design is placed for.
+    suited: returns a clock at which a placement can be used, perhaps a slower one; None if there is none.
     """
     placements: list[PlacedDesign] = []
     for placement in tries:
         placements.append(placement)
         best = max(placements, key=lambda placement: placement.fmax_hz)
         best_hz = best.fmax_hz
+        # A clock that was asked for is enough once it holds; otherwise a better seed may hold a faster one.
         if len(placements) >= (1 if requested else COMPARED) and suited(best) is not None:
             break
         if best_hz < CLEAR_MISS * clock.output_hz and len(placements) >= COMPARED:

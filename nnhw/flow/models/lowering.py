@@ -12,7 +12,7 @@ from nnhw.errors import ExactnessError, IrError, LoweringError
 from nnhw.flow.models.samples import differing_rows
 from nnhw.ir import Graph, Node, TensorType, graph_hash, run
 from nnhw.ir.graph import levels
-from nnhw.ir.interpreter import run_in_chunks
+from nnhw.ir.interpreter import joined, run_in_chunks
 from nnhw.passes import OPTIMIZATIONS, Parts, Size, find_rounding_notes, lower, savings, split
 
 _STEPS = 256
@@ -40,7 +40,7 @@ def lower_graph(
     ExactnessError: a pass changes a result.
     """
     inputs = samples["inputs"].astype(np.float64)
-    reference = before = run_in_chunks(graph, inputs)[0]
+    reference = before = joined(run_in_chunks(graph, inputs))
     check_finite(graph, inputs, reference)
     known = graph
     passes: dict[str, int] = {}
@@ -49,7 +49,7 @@ def lower_graph(
     def compare(name: str, after_pass: Graph) -> None:
         nonlocal before, known
         # A pass that finds nothing to do returns the graph that it was given: nothing to run again.
-        after = before if after_pass is known else run_in_chunks(after_pass, inputs)[0]
+        after = before if after_pass is known else joined(run_in_chunks(after_pass, inputs))
         check_equal(name, before, after, lambda rows: _first_difference([known], [after_pass], inputs[rows]))
         check_bodies(name, known, after_pass)
         if name in OPTIMIZATIONS and after_pass is not known:
@@ -184,14 +184,14 @@ def _values(graphs: Sequence[Graph], inputs: np.ndarray) -> dict[str, np.ndarray
     found: dict[str, np.ndarray] = {}
     with suppress(IrError):
         for graph in graphs:
-            (inputs,) = run(graph, inputs, found.__setitem__)
+            inputs = run(graph, inputs, found.__setitem__)[0]  # only the last one has several
     return found
 
 
 def run_parts(parts: Parts, inputs: np.ndarray) -> np.ndarray:
     """Compute head, body and tail, one after the other, on inputs [N, *shape]."""
     codes = run_in_chunks(parts.head, inputs)
-    return run_in_chunks(parts.tail, run_in_chunks(parts.body, codes))[0]
+    return joined(run_in_chunks(parts.tail, run_in_chunks(parts.body, codes)))
 
 
 def layer_name(node: Node) -> str:

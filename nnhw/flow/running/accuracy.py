@@ -32,6 +32,7 @@ def score(results: np.ndarray, labels: np.ndarray) -> Score:
     InputError: results of another shape, or labels that are no class.
     """
     found = results.reshape(len(results), -1)
+    # The model ends in argmax: its results are classes.
     if results.dtype.kind in "iu" and found.shape[1] == 1:
         return Score(int((found[:, 0] == labels).sum()), len(labels))
     if results.ndim != 2 or found.shape[1] < 2:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from nnhw.flow.models.calibrate import load_labels
 from nnhw.flow.pipeline import Build
 from nnhw.flow.running.accuracy import Score, score
 from nnhw.flow.tools.progress import Progress, SilentProgress
+from nnhw.ir.interpreter import joined
 from nnhw.links import Ftdi
 from nnhw.reading import load_npy
 
@@ -83,12 +84,12 @@ def open(
             f"drive it from a microcontroller, or build it with {others}"
         )
     elif isinstance(link, str) and link != "model":
-        link = _named(link, board, folder)
+        link = _link_name(link, board, folder)
     rates = (baud,) if baud else board.host_link.rates(_built_clock_hz(folder, board))
     return open_link(folder.path, link, rates, clock_hz, max_retries, progress, notice)
 
 
-def _named(link: str, board: Board, folder: BuildFolder) -> str:
+def _link_name(link: str, board: Board, folder: BuildFolder) -> str:
     """Return the name of a link to a board, `auto` as what the build is for.
 
     Raises
@@ -113,11 +114,12 @@ class FileRun:
 
     Parameters
     ----------
-    results: [N, *shape].
+    results: [N, *shape]; several are joined, [N, elements].
     seconds: from the first byte to the last result.
     cycles: cycles of the device's clock per image, counted by the device; None where it has no counter.
     program: cycles of the parts of the first shared engine's program; None: there is none, or it was not counted.
     accuracy: number of right results; None: no labels were given.
+    parts: several results by their keys, or by their numbers in a tuple; empty where there is one.
     """
 
     results: np.ndarray
@@ -125,6 +127,7 @@ class FileRun:
     cycles: float | None
     program: ProgramCount | None = None
     accuracy: Score | None = None
+    parts: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 def run_file(
@@ -158,10 +161,20 @@ def run_file(
         device = open(build, link, baud=baud, notice=progress.note, progress=progress.advance, trust=trust)
     with device:
         measured = _measured(device, progress) if measure else None
+        keys = device.result_keys
+        if out is not None and keys and out.suffix != ".npz":
+            raise InputError(
+                f"the model returns several results ({', '.join(keys)}), which a .npz file holds, got {out}; give "
+                f"--out {out.with_suffix('.npz')}"
+            )
+        if keys and known is not None:
+            raise InputError(
+                f"labels are of one result, but the model returns several ({', '.join(keys)}); leave --labels out"
+            )
         with progress.stage(f"{len(images)} images"):
             run = _run_images(device, images, out, progress, measured)
     if out is not None:
-        _save(out, run.results)
+        _save(out, run.parts or run.results)
     return run if known is None else replace(run, accuracy=score(run.results, known))
 
 
@@ -181,10 +194,11 @@ def _run_images(
     before = device.idle_status() if programs else None
     start = time.monotonic()
     try:
-        results = np.asarray(device(images, progress.advance))
+        results, parts = _named(device, device(images, progress.advance))
     except BatchError as error:
         if out is not None:
-            _save(out, np.asarray(error.results))
+            finished, kept = _named(device, error.results)
+            _save(out, kept or finished)
             progress.note(f"{error.finished} of {len(images)} images were finished; their results are in {out}")
         raise
     seconds = time.monotonic() - start
@@ -193,10 +207,10 @@ def _run_images(
     work = status.since(before) if before else None
     cycles = status.cycles / len(images) if status.cycles else None
     if not programs or work is None or not cycles:
-        return FileRun(results, seconds, cycles)
+        return FileRun(results, seconds, cycles, parts=parts)
     from nnhw.flow.running.measuring import count_parts
 
-    return FileRun(results, seconds, cycles, count_parts(programs[0], len(images), work, measured))
+    return FileRun(results, seconds, cycles, count_parts(programs[0], len(images), work, measured), parts=parts)
 
 
 def simulate_build(build: Path, frames: int, stalls: str, progress: Progress) -> SimulationResult:
@@ -275,14 +289,26 @@ def load_images(file: Path) -> np.ndarray:
     return array
 
 
-def _save(out: Path, array: np.ndarray) -> None:
-    """Write a .npy file whole or not at all; what is no regular file, such as a device, is not replaced."""
+def _named(device: Device, results: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return results as one array, and by their keys where there are several."""
+    keys = device.result_keys
+    if not keys:
+        return np.asarray(results), {}
+    parts = dict(zip(keys, results.values() if isinstance(results, dict) else results, strict=True))
+    return joined(list(parts.values())), parts
+
+
+def _save(out: Path, results: np.ndarray | Mapping[str, np.ndarray]) -> None:
+    """Write a .npy or .npz file whole or not at all; what is no regular file, such as a device, is not replaced."""
     if out.exists() and not out.is_file():
         raise InputError(f"results cannot be written to '{out}', which is there and no file; give another --out")
     partial = out.with_name(f".partial-{out.name}")
     try:
         with partial.open("wb") as stream:
-            np.save(stream, array, allow_pickle=False)
+            if isinstance(results, Mapping):
+                np.savez(stream, allow_pickle=False, **results)
+            else:
+                np.save(stream, results, allow_pickle=False)
         partial.replace(out)
     except OSError as error:
         raise InputError(f"results cannot be written to '{out}': {error.strerror}; give another --out") from None
@@ -331,6 +357,7 @@ def _c_link(folder: BuildFolder, clock_hz: int) -> ByteLink:
 
     body, accelerator = ir.load(folder.path / "lower.ir"), Accelerator.load(folder.path)
     program = make_c(body)
+    # As in `_virtual_board`, the library is loaded before its folder may go.
     with tempfile.TemporaryDirectory() as scratch:
         library = compile_c(program, library_cache(Path(scratch)))
         network = NativeNetwork(program, body, library, accelerator.input_format.turns)
@@ -350,5 +377,6 @@ def _virtual_board(folder: BuildFolder, clock_hz: int, notice: Callable[[str], N
 
         notice(f"{error}. Amaranth's simulator runs the hardware now: expect minutes instead of seconds")
         return SimulatedHardware(make_device(Accelerator.load(folder.path), clock_hz))
+    # Loaded inside of the block: without a cache the library lies in the scratch folder.
     with tempfile.TemporaryDirectory() as scratch:
         return CompiledHardware(compile_library(verilog, (), library_cache(Path(scratch)), compiler))

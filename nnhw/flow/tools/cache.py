@@ -30,7 +30,6 @@ def cache_key(**parts: str | bytes | int | Sequence[str]) -> str:
         value = parts[name]
         data = value if isinstance(value, bytes) else json.dumps(value).encode()
         # With its length in front, no value can pass for the end of one and the beginning of the next.
-        # With its length in front, no value can pass for the end of one and the beginning of the next.
         digest.update(f"{name}:{len(data)}:".encode() + data)
     return digest.hexdigest()
 
@@ -93,6 +92,7 @@ class Cache:
         try:
             index = json.loads((entry / _INDEX).read_text(encoding="utf-8"))
             contents = {name: (entry / name).read_bytes() for name in index}
+            # Of the bytes that were read, which are those that `fetch` writes: a file may change in between.
             intact = all(_hash(contents[name]) == index[name] for name in index)
         except (OSError, ValueError, AttributeError, TypeError):
             intact = False

@@ -17,6 +17,7 @@ import psutil
 from nnhw.errors import ToolError
 from nnhw.flow.tools.stopping import not_interrupted
 
+_KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 _POLL_S = 0.02
 _GRACE_S = 2.0
 _SHOWN_LINES = 8
@@ -101,9 +102,12 @@ def run_each(commands: Iterable[ToolRun], at_once: int) -> Iterator[ToolRun]:
             _stop(stuck)
             ended = [process for process in running if process.poll() is not None]
             for process in ended:
+                _signal(process, _KILL)  # what the tool started, and has left running
+            for process in ended:
                 # Out of `running` before it is yielded: it has ended, so nothing is to be stopped if the caller
                 # leaves the loop.
                 command = running.pop(process)
+                # A tool may end by itself with what its rule calls stuck, such as nextpnr when cells find no place.
                 if process.returncode and process not in stuck and not _is_stuck(command, process):
                     raise ToolFailure(command, process.returncode)
                 yield command
@@ -160,23 +164,28 @@ def _start(command: ToolRun) -> subprocess.Popen[bytes]:
 
 def _stop(processes: Collection[subprocess.Popen[bytes]]) -> None:
     """End processes that nnhw started, and theirs; those that have not ended after _GRACE_S seconds are killed."""
-    for process in processes:
+    # Not those that have ended before: long after its end, a process's number may be that of somebody else's.
+    running = [process for process in processes if process.poll() is None]
+    for process in running:
         _signal(process, signal.SIGTERM)
     end = time.monotonic() + _GRACE_S
     try:
-        for process in processes:
+        for process in running:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, end - time.monotonic()))
     finally:
-        for process in processes:
-            # In `finally`, so that a second Ctrl-C during the wait leaves no process behind.
-            _signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))
+        for process in running:
+            # In `finally`, so that a second Ctrl-C during the wait leaves no process behind. Also where the tool itself
+            # has ended: those that it started may not have.
+            _signal(process, _KILL)
             process.wait()
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
+    """Send a signal to a tool and all that it started, whether or not it has ended itself; on Windows end the tool."""
+    # macOS refuses signals to a group of which all have ended.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         if os.name == "nt":
             process.terminate()
-        elif process.poll() is None:
+        else:
             os.killpg(process.pid, number)

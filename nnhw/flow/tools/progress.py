@@ -51,6 +51,7 @@ class PlainProgress:
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
         outer, self._name, start = self._name, name, time.monotonic()
+        # The first line of an advance comes after a period, not at once.
         self._last = start
         self._print(f"{name} ...")
         try:

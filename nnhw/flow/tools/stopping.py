@@ -56,5 +56,6 @@ def not_interrupted() -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
+        # One signal starts the clean-up; a further one would interrupt it.
         for number in came[:1]:
             handlers[number](number, None)

@@ -129,5 +129,6 @@ def locked(folder: Path, note: Callable[[str], None]) -> Iterator[None]:
         with contextlib.suppress(OSError):
             (folder / LOCK).unlink()
         with contextlib.suppress(OSError):
+            # Succeeds only if the build has left nothing in the folder.
             folder.rmdir()
         lock.release()

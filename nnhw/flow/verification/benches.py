@@ -106,6 +106,7 @@ def run_bench(
     if simulator.compiler is not None:
         sources = {"top.v": verilog, "ports.vlt": PUBLIC_PORTS}
         program = compile_product(bench_product(), sources, library_cache(folder), simulator.compiler)
+        # The bench's runner looks for the program there (`sim/run.py`), as cocotb's own build would leave it.
         (folder / "build").mkdir(exist_ok=True)
         shutil.copy(program, folder / "build" / "top")
     job = {

@@ -152,5 +152,6 @@ def compare(name: str, seen: np.ndarray, expected: np.ndarray, frames: int, came
     """
     beats = len(expected) // frames
     wrong = (seen != expected).reshape(frames, -1).any(axis=1)
+    # A frame of which a beat is missing is wrong, whatever the array has in its place.
     wrong[came // beats :] = True
     return Comparison(name, frames, int(wrong.sum()), max(0, came - len(expected)))

@@ -110,6 +110,7 @@ def open_netlist(folder: Path, board: Board, clock_hz: int, progress: Progress) 
     progress.note("the netlist is compiled, which takes a minute or more for a full device")
     with tempfile.TemporaryDirectory() as scratch:
         library = compile_netlist(folder, board, clock_hz, library_cache(Path(scratch)))
+        # Loaded inside of the block: without a cache the library lies in the scratch folder.
         hardware = CompiledHardware(library, quiet_cycles=IDLE_BITS * _divisor(board, clock_hz))
     link = HardwareLink(hardware, clock_hz, "netlist", line.bytes_per_s(clock_hz))
     return open_link(folder, link, clock_hz=clock_hz, progress=progress.advance)
@@ -218,6 +219,7 @@ def cell_models(models: CellModels, used: set[str]) -> str:
     share = share_folder(find_tool("yosys"))
     text = "\n".join(_with_includes(share / name) for name in models.files)
     own = (_HERE / models.own).read_text(encoding="utf-8") if models.own else ""
+    # Two modules of one name would not compile; PLLs become assignments (`_cell`), so they need no model.
     for name in {*re.findall(r"^module (\w+)", own, re.MULTILINE), *models.plls}:
         text = re.sub(rf"^module {name}\b.*?^endmodule", "", text, flags=re.MULTILINE | re.DOTALL)
     return text + own

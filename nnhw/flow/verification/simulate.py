@@ -19,7 +19,7 @@ from nnhw.accelerator.formats import Codes
 from nnhw.engines.shared import SharedConfig
 from nnhw.engines.shared.counters import COUNTER_WORDS
 from nnhw.engines.shared.model import rest_cycles as program_rest_cycles
-from nnhw.engines.timing import Schedule, as_number
+from nnhw.engines.timing import Schedule, as_number, cycles_to_rest
 from nnhw.errors import InputError
 from nnhw.flow.models.samples import load_samples
 from nnhw.flow.tools.processes import ToolFailure
@@ -72,6 +72,7 @@ class SimulationResult:
     def mistimed(self) -> int | None:
         """Number of the first frame that did not end in its predicted cycle; None: there is none."""
         predicted = self.schedule.ends(self.samples)
+        # Longest: a frame that never ended has no end to compare.
         pairs = enumerate(itertools.zip_longest(self.ends[: len(predicted)], predicted))
         return next((frame for frame, (end, expected) in pairs if end != expected), None)
 
@@ -275,6 +276,7 @@ def sample_codes(folder: Path, accelerator: Accelerator, frames: int) -> Codes:
     rng = np.random.default_rng(SEED)
     more = rng.integers(element.low, element.high + 1, (max(0, frames - len(codes)), *form.shape))
     if element.bipolar:
+        # 0 is between -1 and 1, but no bipolar code.
         more = np.where(more < 1, -1, 1)
     return np.concatenate([codes, more])
 
@@ -301,9 +303,18 @@ def enough_frames(schedule: Schedule, frames: int) -> int:
     return needed if frames < needed <= MOST_MORE_FRAMES * frames else frames
 
 
+MOST_RESTING = 10_000_000
+"""Cycles in which everything that follows from constants alone has surely filled what holds it."""
+
+
 def rest_cycles(accelerator: Accelerator) -> int:
-    """Return the cycles after a reset until the hardware is at rest, with programs waiting for their input."""
-    return max(map(program_rest_cycles, accelerator.programs), default=0)
+    """Return the cycles after a reset until the hardware is at rest, with programs and constants waiting for input."""
+    of_programs = max(map(program_rest_cycles, accelerator.programs), default=0)
+    if all(stage.sources for stage in accelerator.stages):
+        return of_programs
+    configs = [stage.config for stage in accelerator.stages]
+    models, sources = [config.model() for config in configs], [stage.sources for stage in accelerator.stages]
+    return max(of_programs, cycles_to_rest(models, sources, MOST_RESTING))
 
 
 def cycle_limit(accelerator: Accelerator, frames: int) -> int:

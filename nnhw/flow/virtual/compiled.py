@@ -244,6 +244,7 @@ def _headers(compiler: Compiler, effort: str, cache: Path) -> Path:
     GCC reads the compiled form that is beside a header which a source includes first, if the options are the same;
     Clang reads the header itself.
     """
+    # A compiler takes the .gch in place of the header where its options are the same.
     kept, names = Cache(cache), (_HEADERS, f"{_HEADERS}.gch")
     key = cache_key(headers=_HEADERS_TEXT, effort=effort, **_common_key(compiler))
     if entry := kept.find(key):

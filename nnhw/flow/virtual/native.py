@@ -130,6 +130,7 @@ class NativeNetwork:
         """
         given = np.ascontiguousarray(codes, dtype=self._given[0]).reshape(len(codes), -1)
         made = np.empty((len(codes), int(np.prod(self._made[1], dtype=np.int64))), self._made[0])
+        # Aligned for every C type; + 1, as the bytes may be none, or no multiple of 8.
         scratch = np.empty(self.program.scratch_bytes // 8 + 1, np.uint64)
         for row in range(len(given)):
             ends = given[row].ctypes.data, made[row].ctypes.data

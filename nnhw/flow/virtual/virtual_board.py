@@ -50,6 +50,8 @@ class CompiledHardware:
         remedy = "name with NNHW_CACHE a folder from which programs may be started"
         with reported(f"compiled hardware '{library}' cannot be loaded", remedy):
             self._library = ctypes.CDLL(str(library))
+        # ctypes takes arguments and results for C ints unless it is told otherwise, and would cut pointers and
+        # counts.
         self._library.nnhw_create.restype = ctypes.c_void_p
         self._library.nnhw_cycles.restype = self._library.nnhw_transfer.restype = ctypes.c_uint64
         self._handle: ctypes.c_void_p | None = ctypes.c_void_p(self._library.nnhw_create())
@@ -111,6 +113,7 @@ class CompiledHardware:
             i_pattern=PATTERNS.index(plan.i_pattern),
             o_pattern=PATTERNS.index(plan.o_pattern),
             i_seed=plan.seed,
+            # With the same seed, source and sink would stall in the same cycles.
             o_seed=plan.seed + 1,
             taps=taps,
         )
@@ -232,6 +235,7 @@ class SimulatedHardware:
         while True:
             ctx.set(i.valid, bool(self._waiting))
             ctx.set(i.payload, self._waiting[0] if self._waiting else 0)
+            # Valid and ready in this cycle: the byte is taken at the next edge.
             if self._waiting and ctx.get(i.ready):
                 del self._waiting[0]
             if ctx.get(o.valid):

@@ -22,6 +22,7 @@ from nnhw.nn.given import copied
 
 from .coding import Coding, coding_of, hooked, kernel_of
 from .handlers import CodesManager
+from .recurrent import call_quantizers, with_loops
 from .refusals import refusal_of_codes, refusal_of_layer, refusal_of_proxy
 from .truncation import TRUNCATED, TruncatedPool, refusal_of_truncation
 from .values import plain_result
@@ -52,11 +53,15 @@ def traceable(model: nn.Module, example_input: Tensor | None, lines: Lines) -> n
         raise InputError("Brevitas compiles its quantizers, for BREVITAS_JIT=1 is set; unset it, and start again")
     example = checked_example(example_input).detach().cpu()
     own = copied(model)
+    call_quantizers(own)
     uses = _uses(own, example, lines)
     places = {module: _place(module, path, lines) for path, module in own.named_modules()}
     raise_all([CaptureError(f"{places[module]} {reason}") for module, reason in _refusals(own, uses)])
-    _set_handlers(uses, places)
+    codings = _codings(uses, places)
+    for proxy, coding in codings.items():
+        proxy.export_handler = CodesManager.handler_from_module(proxy, no_inheritance=True)(coding).eval()
     _keep_values(own, uses, places)
+    with_loops(own, codings)
     CodesManager.set_export_mode(own, True)
     own = _with_sums(own, {use.module: use for use in uses if isinstance(use.module, TRUNCATED)})
     own.register_forward_hook(lambda module, given, result: plain_result(result))
@@ -110,8 +115,8 @@ def _truncates(use: _Use) -> bool:
     return kernel_of(use.module.trunc_quant) is not None and isinstance(use.given, IntQuantTensor)
 
 
-def _set_handlers(uses: list[_Use], places: Mapping[nn.Module, str]) -> None:
-    """Give each quantizer its handler. Raises: CaptureError for one that quantizes in two ways."""
+def _codings(uses: list[_Use], places: Mapping[nn.Module, str]) -> dict[QuantProxyFromInjector, Coding]:
+    """Return how each quantizer quantizes. Raises: CaptureError for one that does so in two ways."""
     codings: dict[QuantProxyFromInjector, Coding] = {}
     for proxy, _, made in _quantized(uses):
         coding = coding_of(proxy, made)
@@ -120,8 +125,7 @@ def _set_handlers(uses: list[_Use], places: Mapping[nn.Module, str]) -> None:
                 f"{places[proxy]} has another scale from one of its layers to the next; give each layer a quantizer of "
                 f"its own"
             )
-    for proxy, coding in codings.items():
-        proxy.export_handler = CodesManager.handler_from_module(proxy, no_inheritance=True)(coding).eval()
+    return codings
 
 
 def _quantized(uses: list[_Use]) -> Iterator[tuple[QuantProxyFromInjector, Tensor, IntQuantTensor]]:

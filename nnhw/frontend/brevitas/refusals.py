@@ -14,7 +14,7 @@ from brevitas.nn import (
     QuantUpsample,
     QuantUpsamplingBilinear2d,
 )
-from brevitas.nn.quant_rnn import QuantRecurrentStackBase
+from brevitas.nn.mixin.base import QuantRecurrentLayerMixin
 from brevitas.proxy.parameter_quant import BiasQuantProxyFromInjector, WeightQuantProxyFromInjectorBase
 from brevitas.proxy.quant_proxy import QuantProxyFromInjector
 from brevitas.quant_tensor import IntQuantTensor
@@ -22,6 +22,7 @@ from torch import nn
 
 from .coding import channel_axes, coding_of, is_of_parameters, kernel_of, rounding_module, rounding_of
 from .handlers import CodesManager
+from .recurrent import absent_quantizers
 
 _WIDEST_BITS = 16
 _HALF = 0.5  # of the scale: where rounding to the nearest begins to give 1
@@ -31,8 +32,12 @@ _OF_TWO_TENSORS = (QuantMultiheadAttention, QuantScaledDotProductAttention)
 
 def refusal_of_layer(layer: nn.Module) -> str:
     """Return why a layer has no exact form here; empty if nothing is known against it."""
-    if isinstance(layer, QuantRecurrentStackBase):
-        return "keeps a state from step to step; write the steps with QuantLinear and QuantIdentity"
+    if isinstance(layer, QuantRecurrentLayerMixin):
+        absent = ", ".join(dict.fromkeys(absent_quantizers(layer)))
+        if absent:
+            return f"keeps or multiplies numbers that are no codes, for it has no {absent}; give it quantizers"
+        if getattr(layer, "cifg", False) and layer.cell.input_sigmoid_quant.scale().numel() > 1:
+            return "has coupled gates whose quantizer has a scale for each unit; let sigmoid_quant have one scale"
     if isinstance(layer, _OF_TWO_TENSORS):
         return "multiplies tensors that both depend on the input; the engines multiply by constants"
     if isinstance(layer, QuantUpsample | QuantUpsamplingBilinear2d) and layer.mode != "nearest":

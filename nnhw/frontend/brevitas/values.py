@@ -40,7 +40,9 @@ class PlainQuantTensor(_Fields, QuantTensor):
     ) -> Any:
         """Call a function of torch with the values."""
         result = func(*_unpack_quant_tensor(args), **_unpack_quant_tensor(dict(kwargs or {})))
-        return cls(result) if isinstance(result, Tensor) else result
+        # As Brevitas has it: what is concatenated with a plain tensor is one.
+        is_plain = func is torch.cat and not all(isinstance(part, QuantTensor) for part in args[0])
+        return cls(result) if isinstance(result, Tensor) and not is_plain else result
 
     @property
     def tensor(self) -> Tensor:
@@ -66,5 +68,9 @@ class PlainQuantTensor(_Fields, QuantTensor):
 
 
 def plain_result(result: Any) -> Any:
-    """Return the value of a QuantTensor; anything else as it is."""
-    return result.value if isinstance(result, QuantTensor) else result
+    """Return the value of a QuantTensor, also of those in a tuple, list or dict; anything else as it is."""
+    if isinstance(result, QuantTensor):
+        return result.value
+    if isinstance(result, dict):
+        return {key: plain_result(part) for key, part in result.items()}
+    return type(result)(map(plain_result, result)) if type(result) in (tuple, list) else result

@@ -209,7 +209,7 @@ def softmax(kind: type[nn.Softmax | nn.LogSoftmax]) -> Build:
         x = node.floats(0)
         # Before version 13 softmax went over all axes from `axis` on, not over one.
         old = node.version < 13
-        axis = node.take("axis", 1 if old else -1) % len(x.shape)
+        axis = node.axis(node.take("axis", 1 if old else -1), len(x.shape))
         if not axis or (old and axis != len(x.shape) - 1):
             raise node.refusal(f"has axis={axis} of {len(x.shape)}; use the last axis")
         return node.emit(kind(dim=axis), x)
@@ -220,7 +220,7 @@ def softmax(kind: type[nn.Softmax | nn.LogSoftmax]) -> Build:
 def argmax(node: OnnxNode) -> Value:
     """ArgMax: the index of the greatest number, the first of equal ones."""
     x = node.floats(0)
-    axis = node.take("axis", 0) % len(x.shape)
+    axis = node.axis(node.take("axis", 0), len(x.shape))
     if not axis or node.take("select_last_index", 0):
         raise node.refusal("is along the batch, or takes the last of equal ones; use axis=1 and select_last_index=0")
     return node.emit(UnaryNode(torch.argmax, dim=axis, keepdim=bool(node.take("keepdims", 1))), x)

@@ -138,6 +138,7 @@ class _Runner:
             }
             own = NodeProto()
             own.CopyFrom(node)
+            # QONNX registers its operators under this domain; files may have older names of it.
             own.domain = QONNX[0]
             getCustomOp(own, onnx_opset_version=self._versions.get(node.domain, 1)).execute_node(context, None)
         result: np.ndarray = np.asarray(context[node.output[0]])

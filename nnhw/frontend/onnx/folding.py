@@ -43,6 +43,7 @@ def _results(node: OnnxNode) -> list[Value]:
         if node.op not in _MOVES or (node.op == "Cast" and node.take("to") != _INT64):
             raise node.refusal("computes with the size of the batch; an image's result must not depend on it")
     _check_size(node, values)
+    # Attributes of all kinds are known to the reference evaluator.
     for name in node.untaken:
         node.take(name)
     given = [value for value in node.inputs if isinstance(value, Known)]

@@ -15,7 +15,7 @@ from .node import Build, OnnxNode
 from .values import BATCH, EXAMPLES, TensorCoding, Traced, Value
 
 _FLATTEN = "export x.flatten(1) or x.reshape(x.shape[0], ..)"
-_INT64_MAX = 2**31  # ends of slices at or above this are those of the axis
+_END_MAX = 2**31  # exporters write greater numbers for the end of an axis
 
 
 def moved(node: OnnxNode, layer: nn.Module, x: Traced, **facts: Any) -> Traced:
@@ -62,7 +62,7 @@ def flatten(node: OnnxNode) -> Value:
     """Flatten of all axes behind the batch."""
     axis = node.take("axis", 1)
     x = node.traced(0)
-    if axis % len(x.shape) != 1:
+    if axis != 1 and node.axis(axis, len(x.shape)) != 1:
         raise node.refusal(f"has axis={axis}, and so mixes images; use axis=1")
     return moved(node, nn.Flatten(), x)
 
@@ -76,7 +76,7 @@ def transpose(node: OnnxNode) -> Value:
 
 def _axes(node: OnnxNode, rank: int) -> list[int] | None:
     axes = node.take("axes") if node.version < 13 else node.integers(1, "axes")
-    return None if axes is None else [axis % rank for axis in axes]
+    return None if axes is None else [node.axis(axis, rank) for axis in axes]
 
 
 def squeeze(node: OnnxNode) -> Value:
@@ -91,7 +91,8 @@ def unsqueeze(node: OnnxNode) -> Value:
     """Unsqueeze."""
     x = node.traced(0)
     given = node.take("axes") if node.version < 13 else node.integers(1, "axes")
-    axes = sorted(axis % (len(x.shape) + len(given or [])) for axis in given or [])
+    # Ascending: each axis counts among those of the result.
+    axes = sorted(node.axis(axis, len(x.shape) + len(given or [])) for axis in given or [])
     return moved(node, UnaryNode(_unsqueezed, axes=tuple(axes)), x)
 
 
@@ -116,7 +117,7 @@ class ConcatNode(nn.Module):
 def concat(node: OnnxNode) -> Value:
     """Concat, along any axis but the batch."""
     parts = [node.traced(place) for place in range(len(node.inputs))]
-    axis = node.take("axis", 1) % len(parts[0].shape)
+    axis = node.axis(node.take("axis", 1), len(parts[0].shape))
     codings = [part.coding for part in parts]
     coding = codings[0]
     if coding is not None and not all(other is not None and _alike(coding, other) for other in codings):
@@ -138,7 +139,7 @@ def _alike(one: TensorCoding, other: TensorCoding) -> bool:
 def split(node: OnnxNode) -> list[Value]:
     """Split, along any axis but the batch."""
     x = node.traced(0)
-    axis = node.take("axis", 0) % len(x.shape)
+    axis = node.axis(node.take("axis", 0), len(x.shape))
     sizes = node.take("split") if node.version < 13 else node.integers(1, "sizes")
     count = node.take("num_outputs", len(node.proto.output))
     if sizes is None:
@@ -171,13 +172,13 @@ def cut(node: OnnxNode) -> Value:
         starts, ends, axes, steps = node.take("starts"), node.take("ends"), node.take("axes"), None
     else:
         starts, ends, axes, steps = (node.integers(place, "bounds") for place in range(1, 5))
-    axes = list(range(len(starts))) if axes is None else [axis % len(x.shape) for axis in axes]
+    axes = list(range(len(starts))) if axes is None else [node.axis(axis, len(x.shape)) for axis in axes]
     parts = [(0, int(size), 1) for size in x.shape]
     for axis, start, end, step in zip(axes, starts, ends, steps or [1] * len(starts), strict=True):
         if step < 1:
             raise node.refusal(f"has the step {step}, but elements stream forwards; use steps of 1 or more")
         size = int(x.shape[axis])
-        parts[axis] = (*slice(start, min(end, _INT64_MAX), step).indices(size)[:2], step)
+        parts[axis] = (*slice(start, min(end, _END_MAX), step).indices(size)[:2], step)
     if parts[0] != (0, EXAMPLES, 1):
         raise node.refusal("cuts the batch; leave that to whoever calls the model")
     return moved(node, Sliced(parts[1:]), x)
@@ -186,8 +187,12 @@ def cut(node: OnnxNode) -> Value:
 def gather(node: OnnxNode) -> Value:
     """Gather of one index, or of indices at equal distances, along any axis but the batch."""
     x, indices = node.traced(0), node.known(1, "indices")
-    axis = node.take("axis", 0) % len(x.shape)
-    numbers = [int(index) % int(x.shape[axis]) for index in indices.reshape(-1)]
+    axis = node.axis(node.take("axis", 0), len(x.shape))
+    size, given = int(x.shape[axis]), [int(index) for index in indices.reshape(-1)]
+    for index in given:
+        if axis and not -size <= index < size:
+            raise node.refusal(f"picks element {index} along an axis of {size}; use {-size} to {size - 1}")
+    numbers = [index % size for index in given]  # negative indices count from the end
     if indices.ndim == 0 and axis:
         return moved(node, UnaryNode(torch.select, dim=axis, index=numbers[0]), x)
     steps = set(np.diff(numbers).tolist())
@@ -209,7 +214,7 @@ def pad(node: OnnxNode) -> Value:
     if mode != "constant" or pads is None:
         raise node.refusal(f"has mode='{mode}'; use mode='constant'")
     if axes is not None:
-        pads = _spread(pads, axes, len(x.shape))
+        pads = _spread(pads, [node.axis(axis, len(x.shape)) for axis in axes], len(x.shape))
     rank = len(x.shape)
     if pads[0] or pads[rank] or min(pads) < 0:
         raise node.refusal(f"has pads={pads}; use borders of 0 or more, and none of the batch")
@@ -225,7 +230,7 @@ def pad(node: OnnxNode) -> Value:
 def _spread(pads: Sequence[int], axes: Sequence[int], rank: int) -> list[int]:
     whole = [0] * 2 * rank
     for number, axis in enumerate(axes):
-        whole[axis % rank], whole[axis % rank + rank] = pads[number], pads[number + len(axes)]
+        whole[axis], whole[axis + rank] = pads[number], pads[number + len(axes)]
     return whole
 
 

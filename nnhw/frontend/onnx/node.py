@@ -53,6 +53,15 @@ class OnnxNode:
         """Return the error that refuses the node for a reason: "Op 'name' reason"."""
         return CaptureError(f"{self} {reason}")
 
+    def axis(self, number: int, rank: int) -> int:
+        """Return the axis 0..rank - 1 that a number stands for, which counts from the end if it is negative.
+
+        Raises: CaptureError for a number that stands for none.
+        """
+        if not -rank <= number < rank:
+            raise self.refusal(f"has the axis {number} of a value with {rank} axes; use {-rank} to {rank - 1}")
+        return int(number % rank)
+
     def take(self, name: str, default: Any = None) -> Any:
         """Return an attribute, and note that it is understood: attributes that no builder takes are refused."""
         return self._attributes.pop(name, default)

@@ -109,7 +109,7 @@ def reduction(function: Callable[..., Tensor]) -> Build:
         keep, nothing = bool(node.take("keepdims", 1)), node.take("noop_with_empty_axes", 0)
         if not axes and nothing:
             return x
-        axes = tuple(axis % len(x.shape) for axis in axes or range(len(x.shape)))
+        axes = tuple(node.axis(axis, len(x.shape)) for axis in axes or range(len(x.shape)))
         if 0 in axes:
             raise node.refusal("reduces the batch, too; give the axes of an image")
         return node.emit(UnaryNode(function, dim=axes, keepdim=keep), x, positive=x.positive)

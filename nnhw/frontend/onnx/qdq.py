@@ -137,8 +137,10 @@ def dequantize_linear(node: OnnxNode) -> Value:
     if x.coding is not None and x.coding.real:
         if not x.coding.same(scale, zero_point):
             raise node.refusal("has another scale or zero point than the QuantizeLinear that it reads; use the same")
+        # For its checks, and so that the attribute counts as taken.
         _axis(node, scale, zero_point)
         return replace(x, coding=None, positive=bool((x.coding.low >= x.coding.zero_point).all()))
+    # For its checks, and so that the attribute counts as taken.
     _axis(node, scale, zero_point)
     if scale.size != 1:
         raise node.refusal("reads integers of integer operators with a scale for each channel; use one scale")

@@ -73,6 +73,7 @@ def _requantized(
     first = first and bool(coding.zero_point.any())
     convention: Convention = (coding.low, coding.high, PER_TENSOR, False, "half_even", False, first)
     codes = QuantizeNode(np.ones(1), coding.zero_point, convention)
+    # The parts of one node's result need layers with names of their own.
     result = part[1] + 1 if part else 0
     made = node.emit(Requantized(layer, factors, divisor, codes), *operands, result=result, coding=coding)
     return tapped(node, made, coding, node.proto.output[0], part)
@@ -210,6 +211,7 @@ def qlinear_mul(node: OnnxNode) -> Value:
     place = known[0]
     x = integer_operand(node, 3 - place, _zero_point(node, 5 - place))
     constant = node.known(place, "operand").astype(np.float32) - _zero_point(node, place + 2).astype(np.float32)
+    # Without axes of one element in front, such as that of the batch.
     while constant.ndim and constant.shape[0] == 1:
         constant = constant[0]
     ratio = _multiplier(_scale(node, 1), _scale(node, 4), _scale(node, 6)).reshape(())

@@ -98,6 +98,7 @@ def _parsed(path: Path) -> ModelProto:
         model.ParseFromString(path.read_bytes())
     except (DecodeError, ValueError) as error:
         raise InputError(f"{path} is no ONNX file, or a part of one: {error}; {_EXPORT_AGAIN}") from error
+    # protobuf also takes bytes of other files, if they happen to fit.
     if not model.graph.node or not model.ir_version:
         raise InputError(f"{path} is no ONNX file, or has no nodes; {_EXPORT_AGAIN}")
     return model
@@ -183,6 +184,7 @@ def label_of(node: NodeProto) -> str:
 
 
 def _constants(graph: GraphProto, path: Path) -> dict[str, np.ndarray]:
+    # Before any array is made, as a damaged file may claim any size.
     total = 0
     for tensor in _tensors(graph, path):
         count = math.prod(tensor.dims)

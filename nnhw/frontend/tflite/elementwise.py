@@ -243,6 +243,7 @@ def hard_swish(site: Site) -> nn.Module:
         raise site.refusal("has a result of much finer steps than its input; convert the model again")
 
     def value(distance: int) -> int:
+        # The steps of the kernel, each of which rounds or saturates to 16 bits.
         whole = distance << 7
         share = whole
         if part_exponent > 0:

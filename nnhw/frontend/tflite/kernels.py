@@ -241,6 +241,7 @@ def max_pool(kernel: Kernel, x: Array) -> Array:
     """MAX_POOL_2D."""
     spans = kernel.option("FilterHeight", 1), kernel.option("FilterWidth", 1)
     stride = kernel.option("StrideH", 1), kernel.option("StrideW", 1)
+    # The border is below any distance.
     seen = _windows(_padded(kernel, x, spans, stride, (1, 1), -(1 << 30)), spans, stride)
     return kernel.clamped(seen.max(axis=(4, 5)), *activation(kernel))
 
@@ -263,6 +264,7 @@ def mean(kernel: Kernel, x: Array) -> Array:
     axes = tuple(sorted({int(axis) % x.ndim for axis in kernel.constant(1).reshape(-1)}))
     count = math.prod(x.shape[axis] for axis in axes)
     multiplier, exponent = factor_of(kernel.tensor(0).scale / kernel.made.scale)
+    # 63 less the leading zeros of the count in 64 bits, as TFLite writes it.
     shift = min(63 - (64 - count.bit_length()), 32, 31 + exponent)
     sums = x.sum(axis=axes, keepdims=x.ndim == 4)
     codes = kernel.requantized(sums, [((multiplier << shift) // count, exponent - shift)])

@@ -127,6 +127,7 @@ def convolution(site: Site) -> nn.Module:
         or codes.shape[0] % (x.shape[3] // codes.shape[3])
     ):
         raise site.refusal(f"has weights of shape {list(codes.shape)} for {list(x.shape)}; convert the model again")
+    # Weights with fewer channels than the input are those of a grouped convolution.
     return _convolution(site, x, weights, codes.transpose(0, 3, 1, 2), x.shape[3] // codes.shape[3], 0)
 
 
@@ -158,6 +159,7 @@ def _convolution(site: Site, x: FileTensor, weights: FileTensor, taps: np.ndarra
 
 def transposed(site: Site) -> nn.Module:
     """Build a TRANSPOSE_CONV."""
+    # The first input is the shape of the result.
     x, weights, codes = _operands(site, 2, 1, 3)
     if len(x.shape) != 4 or codes.ndim != 4 or codes.shape[3] != x.shape[3]:
         raise site.refusal(f"has weights of shape {list(codes.shape)} for {list(x.shape)}; convert the model again")

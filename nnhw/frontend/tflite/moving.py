@@ -127,6 +127,7 @@ class Mean(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Distances of [N, ..] --> those of [N, *shape]."""
         if x.dim() == 4:
+            # The file's axes, with channels last, as those of torch.
             where = {1: 2, 2: 3, 3: 1}
             sums = to_image(x).sum(dim=sorted(where[axis] for axis in self.axes), keepdim=True)
             result = from_image(self.rescaled(sums))
@@ -274,6 +275,7 @@ def mean(site: Site) -> nn.Module:
         raise site.refusal(f"makes {list(made.shape)} of {list(x.shape)}; convert the model again")
     rescaled = RescaleCall([x.scale / made.scale], 0, *site.bounds(), site.rounding)
     multiplier, exponent = int(rescaled.multiplier), int(rescaled.exponent)
+    # As TFLite does: the multiplier is divided by the count, after a shift left that keeps its bits.
     shift = min(count.bit_length() - 1, 32, 31 + exponent)
     rescaled.multiplier = torch.tensor([(multiplier << shift) // count])
     rescaled.exponent = torch.tensor([exponent - shift])
@@ -299,7 +301,9 @@ def repeated(site: Site) -> nn.Module:
     """Build a RESIZE_NEAREST_NEIGHBOR."""
     x, made = site.given(0), site.made
     site.check_same(x, made)
-    if len(x.shape) != 4 or site.option("AlignCorners", False):
+    if len(x.shape) != 4:
+        raise site.refusal(f"resizes {list(x.shape)}; images [batch, height, width, channels] are supported")
+    if site.option("AlignCorners", False):
         raise site.refusal("aligns corners; use align_corners=False")
     size = tuple(site.constant(1).reshape(-1).tolist())
     check_shape(site, (*size, x.shape[3]))

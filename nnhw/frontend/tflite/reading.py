@@ -132,6 +132,7 @@ class _Reader:
         buffer = self._file.Buffers(number)
         if buffer.Offset() or buffer.Size():
             raise self._refusal(f"keeps the numbers of '{name}' outside of its tables; convert a network below 2 GB")
+        # Tensors that the graph computes have an empty buffer.
         if not buffer.DataLength():
             return None
         given: np.ndarray = buffer.DataAsNumpy()
@@ -186,6 +187,7 @@ class _Reader:
             kind = self._kind(entry.OpcodeIndex())
             inputs = [entry.Inputs(index) for index in range(self._count(entry.InputsLength(), "inputs"))]
             outputs = [entry.Outputs(index) for index in range(self._count(entry.OutputsLength(), "outputs"))]
+            # -1 stands for an optional input that is left out.
             for index in (*(number for number in inputs if number != -1), *outputs):
                 self._check_index(index, tensors)
             if not outputs:

@@ -96,6 +96,7 @@ class Site:
         scale = np.float32(made.scale)
 
         def steps(number: float) -> int:
+            # As TFLite has it: a quotient in float32, rounded half away from zero.
             ratio = np.float32(number) / scale
             return int(math.copysign(math.floor(abs(float(ratio)) + 0.5), number))
 

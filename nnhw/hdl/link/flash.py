@@ -22,6 +22,8 @@ _HOLD_CYCLES = 4
 
 
 class _Phase(enum.IntEnum):
+    """What the reader does: it pauses and sends twice, first the release, then the command; then it reads."""
+
     PAUSE = 0
     SEND = 1
     READ = 2

@@ -19,6 +19,10 @@ _PORTS = {"busy": "busy", "input_wait": "input_waits", "output_wait": "output_wa
 class RecordCounters(wiring.Component):
     """Counts the cycles that each record takes, and shows the counts when the next record begins.
 
+    Parameters
+    ----------
+    load_cycles: before the first record, in which step functions are loaded; no record takes them.
+
     Members
     -------
     record, busy, input_waits, output_waits: in, the ports of a `SharedEngine`.
@@ -29,13 +33,15 @@ class RecordCounters(wiring.Component):
     COUNTED = tuple(_PORTS[field.name] for field in fields(RecordCount) if field.name != "cycles")
     BITS = COUNTER_WORDS * COUNTER_BITS
 
-    def __init__(self) -> None:
+    def __init__(self, load_cycles: int = 0) -> None:
+        self.load_cycles = load_cycles
         events = {name: In(1) for name in self.COUNTED}
         super().__init__({"record": In(16), **events, "valid": Out(1), "payload": Out(self.BITS)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        before, cycles = Signal(COUNTER_BITS), Signal(COUNTER_BITS, init=-START_CYCLES % (1 << COUNTER_BITS))
+        start = START_CYCLES + self.load_cycles
+        before, cycles = Signal(COUNTER_BITS), Signal(COUNTER_BITS, init=-start % (1 << COUNTER_BITS))
         counts = [cycles, *(Signal(COUNTER_BITS, name=f"{name}_count") for name in self.COUNTED)]
         events = [1, *(getattr(self, name) for name in self.COUNTED)]
         m.d.comb += [self.valid.eq(before != self.record), self.payload.eq(Cat(before, *counts))]

@@ -79,9 +79,11 @@ class Descriptor(wiring.Component):
         return m
 
     def _word(self, name: str) -> int:
+        """Return the number of the memory word of a descriptor that has a field."""
         return layout(self.array)[name][0] // self.array.word_bits
 
     def _load(self, m: Module, name: str, register: Signal, bits: int) -> None:
+        """Load a register with the lowest `bits` bits of a field, when its word comes."""
         low = layout(self.array)[name][0] % self.array.word_bits
         field = self.word[low : low + bits]
         with m.If(self.take[self._word(name)]):
@@ -89,4 +91,5 @@ class Descriptor(wiring.Component):
 
 
 def _output(name: str) -> str:
+    """Return the name of the output for a field."""
     return f"not_{name}" if name in _INVERTED else name

@@ -21,6 +21,7 @@ from nnhw.hdl.shared.multiply_add import DspRequantizer
 from nnhw.hdl.shared.nest import NestSchedule
 from nnhw.hdl.shared.requantizer import SharedRequantizer
 from nnhw.hdl.shared.sequencer import Sequencer, delayed
+from nnhw.hdl.shared.step_memory import StepWriter, step_ports
 from nnhw.hdl.shared.steps import StepRequantizer
 from nnhw.hdl.shared.store import Collector, WriteRegister
 from nnhw.hdl.shared.transfer import Transfers
@@ -115,6 +116,10 @@ class SharedEngine(wiring.Component):
         m.submodules.register = self.register = WriteRegister(array, array.i_lanes * array.activation_bits)
         m.submodules.transfers = self.transfers
         self.word = Signal(array.word_bits, reset_less=True)
+        if array.step_memory is not None:
+            self.writer = StepWriter(array)
+            m.submodules.step_writer = ResetInserter(~self.loader.ready)(self.writer)
+            m.d.comb += [self.writer.take.eq(self.sequencer.take_entry), self.writer.word.eq(self.word)]
         # Activations have a register of their own where words of weights come between them.
         self.codes = Signal(array.word_bits, reset_less=True) if array.weight_stream else self.word
         self.streams = Signal() if array.weight_stream else Const(0)
@@ -321,12 +326,17 @@ class SharedEngine(wiring.Component):
         return delayed(m, "kept", store, later)[-1]
 
     def _requantizer(self, m: Module, unit: int) -> None:
+        """Add requantizer number `unit`, with its part of the constants and of the sums that leave together."""
         m.submodules[f"requantizer_{unit}"] = requantizer = self.unit(self.array)
         for name in ("shift", "even", "parity", "not_low", "not_high", "not_pivot"):
             if name in requantizer.signature.members:
                 m.d.comb += getattr(requantizer, name).eq(getattr(self.descriptor, name))
         for name, (_, bits) in self.constants.pieces.items():
             m.d.comb += getattr(requantizer, name).eq(getattr(self.constants, name)[unit * bits : (unit + 1) * bits])
+        if self.array.step_memory is not None:
+            for name in step_ports(self.array):
+                source = self.descriptor if name in self.descriptor.signature.members else self.writer
+                m.d.comb += getattr(requantizer, name).eq(getattr(source, name))
         m.d.comb += [requantizer.sum.eq(self.drain.o_sums[unit]), self.collector.codes[unit].eq(requantizer.code)]
 
     def _streams(self, m: Module) -> None:

@@ -59,6 +59,7 @@ class DspRequantizer(SharedRequantizer):
         return pieces | tie_piece(array, DELAY - 1)
 
     def _number(self, m: Module) -> Value:
+        """Return sum * factor + addend, see `SharedRequantizer`."""
         array, number = self.array, self.sum
         m.submodules.multiply_add = unit = MultiplyAdd(is_signed=not array.is_magnitude)
         factor: Value = self.factor.as_signed()

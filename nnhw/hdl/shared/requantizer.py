@@ -11,6 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.shared.array import ArrayConfig
 from nnhw.engines.shared.cycles import factor_levels
+from nnhw.hdl.shared.step_memory import StepLookup, step_ports
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class SharedRequantizer(wiring.Component):
     addend_low: in, its `low_bits`, `factor_levels` cycles behind the sum. addend_high: in, the rest, a cycle later.
     tie_code: in, with that; and not_pivot: only where the array tells ties that round away from zero.
     shift, even, parity: in, fields of the descriptor. not_low, not_high, not_pivot: in, complements of others.
+    write, row, entry, stepped, ranks: in, only where the array has a step memory: see `StepLookup`.
     code: out.
     """
 
@@ -58,6 +60,7 @@ class SharedRequantizer(wiring.Component):
                 "code": Out(code),
             }
             | ({"not_pivot": In(code)} if array.tie_bits else {})
+            | step_ports(array)
         )
 
     @staticmethod
@@ -115,8 +118,10 @@ class SharedRequantizer(wiring.Component):
         upper = self._register(m, "upper", low.value.shift_right(distance) + high.value, signed(bits - distance))
         rest = self._register(m, "rest", low.value[:distance] + self.addend_low, unsigned(distance + 1))
         total = _add(upper, self.addend_high.as_signed(), rest[-1])[: bits - distance]
-        # Of bits below all shifts, and below those that tell ties, only whether there is a one matters.
+        # Of bits below all shifts, and below those that tell ties or places, only whether there is a one matters.
         told = self.array.tie_bits[1] if self.array.tie_bits else 0
+        if self.array.step_memory is not None:
+            told = max(told, self.array.step_memory.low_bits)
         passed = min(distance, max(self.array.shifts[0] - told, 0))
         below = Cat(rest[:passed].any(), Const(0, passed - 1)) if passed else Const(0, 0)
         return self._register(m, "number", Cat(below, rest[passed:-1], total).as_signed(), signed(bits))
@@ -156,7 +161,19 @@ class SharedRequantizer(wiring.Component):
         above = self._register(m, "above", ~Mux(fits, (rounded + self.not_high)[-1], negative))
         kept = self._register(m, "kept", rounded[:bits])
         border = Mux(below, ~self.not_low, ~self.not_high).as_signed()
-        m.d.comb += self.code.eq(Mux(below | above, border, kept.as_signed()))
+        code = Mux(below | above, border, kept.as_signed())
+        m.d.comb += self.code.eq(code if array.step_memory is None else self._look_up(m, number, code))
+
+    def _look_up(self, m: Module, number: Value, word: Value) -> Value:
+        """Return the code of steps whose word of ranks is the code of the line, or that code, `LOOKUP_CYCLES` later."""
+        assert self.array.step_memory is not None
+        m.submodules.lookup = lookup = StepLookup(self.array)
+        low, nothing = self.array.step_memory.low_bits, Const(0, self.array.step_memory.low_bits)
+        below = [Cat(nothing, number)[shift : shift + low] for shift in self.array.shifts]
+        for name in step_ports(self.array):
+            m.d.comb += getattr(lookup, name).eq(getattr(self, name))
+        m.d.comb += [lookup.low.eq(self._register(m, "low", _select(self.shift, below))), lookup.word.eq(word)]
+        return lookup.code
 
     def _lasting_ties(self, m: Module, number: Value) -> list[Value]:
         """Return, for each shift, whether the fraction bits that tell a tie are all 0."""

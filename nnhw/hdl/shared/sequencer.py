@@ -36,6 +36,7 @@ class Sequencer(wiring.Component):
     fill, emit, run: out, such a record runs; `begin`: out, strobe, a record begins. point: out, it runs right behind.
     read: out, fetch a word. entry, clear, advance: out, for the address.
     take_descriptor, take_step, take_constant, take_weight: out, one bit for each word of such a thing: it has come.
+    take_entry: out, strobe, a word of an entry of the step memory has come; only where the array has one.
     major: out, the entry of steps, or the lane. row: out, of weights.
     row_step, row_clear: in, while the record runs: go on to the next row of weights, or back to the first.
     record: out, index of the record in the program.
@@ -59,6 +60,7 @@ class Sequencer(wiring.Component):
                 "take_step": Out(step_words(array)),
                 "take_constant": Out(array.constant_words),
                 "take_weight": Out(array.row_words),
+                **({} if array.step_memory is None else {"take_entry": Out(1)}),
                 "major": Out(range(self._majors)),
                 "row": Out(range(array.rows)),
                 "record": Out(16),
@@ -79,6 +81,10 @@ class Sequencer(wiring.Component):
             self.entry.eq(Mux((point | seek) & ~second, Mux(point, START, NEXT), ONE)),
         ]
         is_compute = self.kind == RecordKind.COMPUTE
+        done, follows = self.done, self.record + 1
+        if self.array.step_memory is not None:
+            # What loads the step memory is no record of a frame, and has nothing to do behind its words.
+            done, follows = done | self._loads(), self.record + ~self._loads()
         with m.If(boot):
             m.d.sync += [fetch.eq(1), boot.eq(0), self.record.eq(0)]
         with m.If(fetch & fetched):
@@ -90,7 +96,7 @@ class Sequencer(wiring.Component):
             m.d.sync += [self.fill.eq(self.kind == RecordKind.FILL), self.emit.eq(self.kind == RecordKind.EMIT)]
         with m.If(self.ending):
             m.d.sync += [self.fill.eq(0), self.emit.eq(0)]
-        with m.If(work & self.done):
+        with m.If(work & done):
             m.d.sync += [work.eq(0), tail.eq(is_compute), seek.eq(~is_compute), self.run.eq(0)]
         with m.If(work):
             m.d.sync += left.eq(tail_cycles(self.array) - 3)  # `done` comes one cycle late, and so does `over`
@@ -100,11 +106,15 @@ class Sequencer(wiring.Component):
         with m.If(tail & over & ~self.waiting):
             m.d.sync += [tail.eq(0), seek.eq(1)]
         with m.If(seek & second):
-            m.d.sync += [seek.eq(0), fetch.eq(1), self.record.eq(Mux(self.last, 0, self.record + 1))]
+            m.d.sync += [seek.eq(0), fetch.eq(1), self.record.eq(Mux(self.last, 0, follows))]
         with m.If(~self.enable):
             m.d.sync += [states.eq(1), second.eq(0), self.fill.eq(0), self.emit.eq(0), self.run.eq(0)]
         self._arrivals(m, fetched, point & second)
         return m
+
+    def _loads(self) -> Value:
+        """Return whether the record loads the step memory."""
+        return self.kind == RecordKind.LOAD
 
     def _arrivals(self, m: Module, fetched: Signal, starts: Value) -> None:
         """Tell for each fetched word, two cycles after its read, what it is, and drive the strobes that take it.
@@ -140,6 +150,9 @@ class Sequencer(wiring.Component):
                 m.d.sync += [word.eq(0), self.major.eq(0), phase.eq(1 << Phase.NOTHING)]
                 with m.If(self.kind == RecordKind.COMPUTE):
                     m.d.sync += phase.eq(Mux(self.raw == 0, 1 << Phase.CONSTANTS, weights))
+                if array.step_memory is not None:
+                    with m.If(self._loads()):
+                        m.d.sync += phase.eq(1 << Phase.WEIGHTS)
             with m.Elif(constants_end):
                 m.d.sync += phase.eq(weights)
             with m.If(filled & last):
@@ -151,6 +164,8 @@ class Sequencer(wiring.Component):
 
     def _strobes(self, m: Module, phase: Signal, word: Signal, valid: Value, end: Signal) -> None:
         """Drive the strobes of words that come, and `end`: it is the last word of its entry, constants or row.
+
+        Each word for the step memory counts as a row.
 
         Parameters
         ----------
@@ -167,11 +182,15 @@ class Sequencer(wiring.Component):
             here = phase[this]
             if this is Phase.DESCRIPTOR and descriptor_words(array) > each * ONE:
                 here &= self.major < ONE
-            for index in range(count):
-                m.d.comb += take[index].eq(valid & here & (word == index))
             last_word = Const(count - 1, len(word))
             if this is Phase.WEIGHTS:
                 last_word = Mux(self.channelwise, array.channelwise_words - 1, last_word)
+                if array.step_memory is not None:
+                    last_word = Mux(self._loads(), 0, last_word)
+                    m.d.comb += self.take_entry.eq(valid & here & self._loads())
+                    here &= ~self._loads()
+            for index in range(count):
+                m.d.comb += take[index].eq(valid & here & (word == index))
             with m.If(phase[this]):
                 m.d.comb += end.eq(word == last_word)
         # A one-hot register: the many enables of a descriptor's fields leave no time for a decoder.

@@ -106,7 +106,7 @@ class Quantize(Op):
     def evaluate(self, *inputs: Array) -> Array:
         """Return int64 codes. Raises: IrError for NaN, which has no code."""
         x, scale = inputs
-        # A clip would give NaN the code of some integer silently.
+        # As an integer, NaN would silently become some code.
         if (bad := np.isnan(x)).any():
             raise NoCode(int(np.argwhere(bad)[0][0]))
         if self.bipolar:

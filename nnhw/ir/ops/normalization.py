@@ -128,12 +128,20 @@ class IntegerSoftmax(AlongAxis):
 
     def evaluate(self, *inputs: Array) -> Array:
         """Return int64 of the shape of x."""
-        x, table, keep = inputs
-        axis, kept = self.axis + 1, np.broadcast_to(keep, x.shape).astype(bool)
-        greatest = np.where(kept, x, np.iinfo(np.int64).min).max(axis=axis, keepdims=True)
-        power = np.where(kept, table[np.clip(greatest - x, 0, len(table) - 1)], 0)
-        factor, shift = reciprocal(power.sum(axis=axis, keepdims=True))
-        return np.minimum(rounded_shift(power * factor, shift - self.bits), self.high)
+        return self.shares(self.powers(*inputs))
+
+    def powers(self, x: Array, table: Array, keep: Array) -> Array:
+        """Return the power of each element, int64 of the shape of x."""
+        kept = np.broadcast_to(keep, x.shape).astype(bool)
+        greatest = np.where(kept, x, np.iinfo(np.int64).min).max(axis=self.axis + 1, keepdims=True)
+        result: Array = np.where(kept, table[np.clip(greatest - x, 0, len(table) - 1)], 0)
+        return result
+
+    def shares(self, power: Array) -> Array:
+        """Return the share of each power, int64 of the same shape."""
+        factor, shift = reciprocal(power.sum(axis=self.axis + 1, keepdims=True))
+        result: Array = np.minimum(rounded_shift(power * factor, shift - self.bits), self.high)
+        return result
 
 
 @dataclass(frozen=True)
@@ -174,10 +182,14 @@ class IntegerNorm(AlongAxis):
         count = shape[self.axis]
         if count * max(abs(codes.low), abs(codes.high)) >= _NORMS_BELOW:
             raise IrError(f"{self.name} takes n numbers up to 2**31 / n, got {operands[0].type}")
+        return TensorType(shape, self.results(count))
+
+    def results(self, count: int) -> IntType:
+        """Return the type of the results of so many elements along the axis."""
         # |n * x_i - total| <= sqrt(n - 1) * sqrt(n * sum of squares - total**2), and r may be too large by 2**-16.
         exact = math.isqrt((count - int(self.centered)) << (2 * self.fraction_bits)) + 1
         reach = exact + (exact >> RECIPROCAL_BITS) + 1
-        return TensorType(shape, IntType(-reach, reach))
+        return IntType(-reach, reach)
 
     def evaluate(self, *inputs: Array) -> Array:
         """Return int64 of the shape of x."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nnhw.engines.broadcast import BroadcastConfig
 from nnhw.engines.encoding import encode
 from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
@@ -9,7 +10,7 @@ from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.state import StateConfig
 from nnhw.families import Cost, Family
 from nnhw.families.logic import Logic, counter_bits
-from nnhw.mapping.cost.constants import Rom
+from nnhw.mapping.cost.constants import Rom, varying_columns
 from nnhw.mapping.cost.memories import memory_cost
 from nnhw.mapping.cost.requantizer import requantizer_cost
 
@@ -56,6 +57,18 @@ def _fifo_control(words: int, logic: Logic) -> Cost:
         return addresses + logic.luts(3 * level + 9)
     lc = max(23.0, addresses.lc + logic.adder(level).lc + 2 * level + 3)
     return Cost(lc, ff=addresses.ff) + logic.state(level + 3)
+
+
+def broadcast_cost(config: BroadcastConfig, family: Family) -> Cost:
+    """Return the cost of a source of constants: a memory, its address, and the register behind a block RAM."""
+    logic, words = family.logic, encode(config.values, config.element).reshape(-1, config.lanes)
+    columns = varying_columns(words)
+    in_ram = family.block_ram.slow and family.rom_banks(config.o_beats, columns) == 1  # it has a register of its own
+    register = Cost() if config.in_logic or in_ram else logic.register(columns)
+    bits = counter_bits(config.o_beats)
+    # At its end the address is reset, which takes no LUTs.
+    own = logic.adder(bits) + logic.luts((bits + 2) // 3 + 2) + logic.state(bits + config.start)
+    return own + register + Rom(words, config.in_logic).cost(family)
 
 
 def concat_cost(config: ConcatConfig, family: Family) -> Cost:

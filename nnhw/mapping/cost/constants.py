@@ -142,7 +142,7 @@ def scaler_roms(scaler: Scaler, raw: tuple[int, int], lanes: int) -> list[Rom]:
 
 def common_roms(common: CommonSteps, raw: tuple[int, int], lanes: int) -> list[Rom]:
     """Return the memories of multipliers and addends, and for each lane those of ranks, places and codes."""
-    own = [common.ranks(), common.places()]
+    own = [common.ranked.ranks(common.words), common.ranked.places()]
     if not common.counts_up:
         own.append(encode(common.codes, common.code))
     roms = [Rom(words.reshape(-1, 1), len(words) <= common.logic_words) for words in own for _ in range(lanes)]

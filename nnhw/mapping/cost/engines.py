@@ -7,40 +7,51 @@ from dataclasses import replace
 from typing import Any
 
 from nnhw.accelerator import Accelerator, EngineConfig, InputFormat, OutputFormat, Stage
+from nnhw.engines.broadcast import BroadcastConfig
 from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.matrix_product import MatrixProductConfig
+from nnhw.engines.normalize import NormConfig
 from nnhw.engines.own import OwnEngine
 from nnhw.engines.pack import PackConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.pool import PoolConfig
 from nnhw.engines.slice import SliceConfig
+from nnhw.engines.softmax import PowersConfig, SharesConfig
 from nnhw.engines.state import StateConfig
 from nnhw.engines.unpack import UnpackConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.families import ICE40, Cost, Family
-from nnhw.mapping.cost.branches import concat_cost, fifo_cost, fork_cost, state_cost, sum_cost
+from nnhw.mapping.cost.branches import broadcast_cost, concat_cost, fifo_cost, fork_cost, state_cost, sum_cost
 from nnhw.mapping.cost.channelwise import channelwise_cost
 from nnhw.mapping.cost.matmul import matmul_cost
+from nnhw.mapping.cost.matrix_product import matrix_product_cost
 from nnhw.mapping.cost.pairwise import pairwise_cost
+from nnhw.mapping.cost.rows import norm_cost, powers_cost, shares_cost
 from nnhw.mapping.cost.streams import convert_cost, pack_cost, pad_cost, pool_cost, slice_cost, unpack_cost
 from nnhw.mapping.cost.window import window_cost
 
 _COSTS: dict[type, Callable[[Any, Family], Cost]] = {
+    BroadcastConfig: broadcast_cost,
     ChannelwiseConfig: channelwise_cost,
     ConcatConfig: concat_cost,
     ConvertConfig: convert_cost,
     FifoConfig: fifo_cost,
     ForkConfig: fork_cost,
     MatmulConfig: matmul_cost,
+    MatrixProductConfig: matrix_product_cost,
+    NormConfig: norm_cost,
     PackConfig: pack_cost,
     PadConfig: pad_cost,
     PairConfig: pairwise_cost,
     PoolConfig: pool_cost,
+    PowersConfig: powers_cost,
+    SharesConfig: shares_cost,
     SliceConfig: slice_cost,
     StateConfig: state_cost,
     SumConfig: sum_cost,

@@ -14,18 +14,22 @@ def pairwise_cost(config: PairConfig, family: Family) -> Cost:
     """Return the cost of a pairwise engine: one operation for each lane, the output buffer, the requantizer."""
     lanes, logic = config.lanes, family.logic
     o_bits = config.raw.bits if config.requantizer is None else config.requantizer.code.bits
-    own = lanes * _lane(config, logic) + logic.buffer(lanes * o_bits)
-    # One block of iCE40 makes the products of two lanes, of narrow factors.
-    each = 1 if needs_whole_dsp(config.left, config.right) else family.dsp.products
-    own += Cost(dsp=-(-lanes // each)) if config.dsp else Cost()
+    own = operations_cost(config, family) + logic.buffer(lanes * o_bits)
     own += logic.register(config.levels) + logic.luts(2)
     return own + requantizer_cost(config.requantizer, config.raw, lanes, True, family)
 
 
+def operations_cost(config: PairConfig, family: Family) -> Cost:
+    """Return the cost of the operations of all lanes alone."""
+    if not config.dsp:
+        return config.lanes * _lane(config, family.logic)
+    # One block of iCE40 makes the products of two lanes, of narrow factors.
+    each = 1 if needs_whole_dsp(config.left, config.right) else family.dsp.products
+    return Cost(dsp=-(-config.lanes // each))
+
+
 def _lane(config: PairConfig, logic: Logic) -> Cost:
-    """Return the cost of one lane between its elements and its result: nothing where a DSP block makes its product."""
-    if config.dsp:
-        return Cost()
+    """Return the cost of one lane between its elements and its result."""
     if config.op != "product":
         wide = max(number_bits(config.left), number_bits(config.right))
         return logic.adder(wide) + logic.luts(config.raw.bits) + logic.state(config.raw.bits)

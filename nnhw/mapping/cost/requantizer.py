@@ -263,7 +263,7 @@ def _common_cost(common: CommonSteps, lanes: int, raw: tuple[int, int], family: 
     total = _product_cost(common.product, lanes, depth, 1, common.drop, family)
     total += _constants(common_roms(common, raw, lanes), family)
     wait, cells, words = 1 + common.registered, 1 << common.cells_log2, common.words.bit_length() - 1
-    rank, cell, place = common.rank_bits, common.cells_log2, common.cell_bits
+    rank, cell, place = common.ranked.rank_bits, common.cells_log2, common.cell_bits
     outside = common.product.bits - common.drop - place - cell - words
     own = logic.luts(words + outside / 3) + logic.state(words)
     # Bits of the number, and the rank, are delayed while the clamp and the two memories work.

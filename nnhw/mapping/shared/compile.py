@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from nnhw.engines.requantize import RankedSteps
 from nnhw.engines.shared import ArrayConfig, Emit, Fill, SharedConfig
 from nnhw.engines.shared.cycles import program_cycles
+from nnhw.engines.shared.program import load_words
 from nnhw.engines.shared.records import Record, descriptor_words, record_words
 from nnhw.errors import MappingError, raise_all
 from nnhw.ir import Graph
@@ -114,7 +116,7 @@ def compile_network(
     if words + plan.words > array.words:
         raise too_large(plan, words, array)
     places = {name: words + place for name, place in plan.places.items()}
-    config = SharedConfig(array, _records(network, tensors, tilers, bands, fusions, places))
+    config = SharedConfig(array, _records(network, tensors, tilers, bands, fusions, places), functions_of(tilers))
     assert len(config.words) == words
     return Compiled(network, config, tensors, plan, _offsets(network, tensors, tilers[-1]), tuple(fusions))
 
@@ -160,19 +162,24 @@ def tilers_of(network: TaskNetwork, tensors: Mapping[str, Tensor], array: ArrayC
     found: list[Tiler] = []
     for task in network.tasks:
         try:
-            found.append(Tiler(task, tensors, array))
+            found.append(Tiler(task, tensors, array, len(functions_of(found))))
         except MappingError as error:
             problems.append(error)
     raise_all(problems)
     return tuple(found)
 
 
+def functions_of(tilers: Sequence[Tiler]) -> tuple[RankedSteps, ...]:
+    """Return the step functions of tasks, in their order."""
+    return tuple(tiler.function for tiler in tilers if tiler.function is not None)
+
+
 def program_words(
     network: TaskNetwork, tilers: Sequence[Tiler], bands: Bands = WHOLE, fusions: Sequence[Fusion] = ()
 ) -> int:
-    """Return the words of a program: descriptors, constants, weights."""
+    """Return the words of a program: step functions, descriptors, constants, weights."""
     words, head = [sum(map(tiler.record_words, tiler.tiles)) for tiler in tilers], descriptor_words(tilers[0].array)
-    end = head * (network.output in network.values)
+    end = head * (network.output in network.values) + load_words(functions_of(tilers), tilers[0].array)
     for fusion in fusions:
         # The records of these tasks are those of their bands, which `fused_cycles` counts.
         words[fusion.first : fusion.end] = [0] * (fusion.end - fusion.first)

@@ -47,6 +47,10 @@ class LineSearch:
     further: fraction bits beyond the least that are tried as well: addends then have more room, and end in zeros.
     most_one_sided: a place is taken for zero only if at least one in so many steps of a function lies on either side.
     spare_factor_bits: added to the factors of arrays for 8-bit networks, so that they run most other such networks.
+    most_rank_words: words of the memory of ranks that a function takes, at most: the code of a line says which.
+    narrow_place_bits: places of so many bits cost no more than narrower ones: words of most block RAMs have 16.
+    memory_bit_lc: logic cells that a bit of a step memory is worth: 80 for a block RAM of 4096 bits.
+    factor_bit_lc: logic cells of a bit of a requantizer's factor, with sums of 18 bits.
     most_repeats: taps into which one large factor of a sum is split, about.
     """
 
@@ -54,6 +58,10 @@ class LineSearch:
     further: int = 2
     most_one_sided: int = 8
     spare_factor_bits: int = 2
+    most_rank_words: int = 256
+    narrow_place_bits: int = 16
+    memory_bit_lc: float = 80 / 4096
+    factor_bit_lc: float = 22
     most_repeats: int = 64
 
 

@@ -12,6 +12,7 @@ from amaranth.sim import Simulator
 
 from nnhw.engines.shared import ArrayConfig, SharedConfig
 from nnhw.engines.shared.counters import RecordCount
+from nnhw.engines.shared.cycles import load_cycles
 from nnhw.engines.shared.golden import run_program, wrap
 from nnhw.hdl.shared import SharedEngine
 from nnhw.hdl.shared.counters import START_CYCLES
@@ -60,7 +61,7 @@ def run_engine(
     async def bench(ctx: Any) -> None:
         source, sink = stalls(pattern[0], 1), stalls(pattern[1], 2)
         waiting, offering, idle, held = list(reversed(beats)), False, 0, None
-        before, count = 0, RecordCount(cycles=-START_CYCLES)
+        before, count = 0, RecordCount(cycles=-START_CYCLES - load_cycles(program))
         for cycle in range(limit_cycles):
             offering = offering or (bool(waiting) and next(source))
             ready = next(sink)

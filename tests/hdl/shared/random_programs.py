@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from nnhw.engines.requantize import RankedSteps
 from nnhw.engines.shared import ArrayConfig, Compute, Emit, Fill, SharedConfig, make_loops
-from nnhw.engines.shared.array import Requantizing
+from nnhw.engines.shared.array import CELLS_LOG2, Requantizing, StepMemory
 from nnhw.engines.shared.cycles import needed_gap
 from nnhw.engines.shared.records import Record
 
@@ -42,6 +43,12 @@ ARRAYS |= {
     "late": replace(ARRAYS["pairs"], simd=1, dsp=False, dsp_lanes=1),
     "ties": replace(SMALL, factor_bits=9, addend_bits=23, shifts=(4, 7, 11), tie_bits=(2, 6)),
 }
+STEPPED = StepMemory(words=32, places=64, place_bits=5)
+ARRAYS |= {
+    "stepped": replace(SMALL, step_memory=STEPPED),
+    "narrow steps": replace(ARRAYS["nibbles"], shifts=(6, 9), step_memory=replace(STEPPED, places=128, place_bits=3)),
+    "steps in blocks": replace(ARRAYS["blocks"], shifts=(9,), word_bits=16, step_memory=STEPPED),
+}
 ARRAYS["ties in blocks"] = replace(ARRAYS["blocks"], tie_bits=(3, 3))
 STREAMING = {f"{name}, streaming": replace(array, weight_stream=True) for name, array in ARRAYS.items()}
 """The same, and weights may come while they are used."""
@@ -66,6 +73,19 @@ class Maker:
         self.rng = np.random.default_rng(seed)
         self.free = array.words * 5 // 8
         self.records: list[Record] = []
+        memory = array.step_memory
+        self.functions = [] if memory is None else [self._function(memory) for _ in range(self.number(1, 2))]
+
+    def _function(self, memory: StepMemory) -> RankedSteps:
+        """Return steps in half the memory at the most."""
+        words = self.number(1, min(memory.words // 2, self.array.activation.high) - 2)
+        cell_bits, cells = self.number(1, memory.place_bits), words << CELLS_LOG2
+        count = self.number(1, min(memory.places // 2 - 1, cells))
+        taken = (1 << CELLS_LOG2) + np.sort(self.rng.choice(cells, count, replace=False))
+        steps = (taken << cell_bits) + self.rng.integers(0, 1 << cell_bits, count)
+        code = self.array.activation
+        codes = self.rng.integers(code.low, code.high + 1, count + 1)
+        return RankedSteps(steps, codes, cell_bits, CELLS_LOG2)
 
     def place(self, height: int, width: int, words: int) -> Tensor:
         """Return a new tensor."""
@@ -123,6 +143,8 @@ class Maker:
             record = replace(record, raw=raw, gap=self._gap(record))
             if array.tie_bits and not raw:
                 record = self._with_ties(record)
+            if self.functions and not raw and self.number(0, 2):
+                record = self._with_steps(record)
             if raw:
                 record = replace(record, factor=None, addend=None)
             elif target is not None:
@@ -226,6 +248,31 @@ class Maker:
         pivot = self.number(record.low, record.high)
         return replace(record, even=record.even and not bits.any(), tie_bits=bits, pivot=pivot)
 
+    def _with_steps(self, record: Compute) -> Compute:
+        """Return a record whose lines say the words of ranks of a function."""
+        index = self.number(0, len(self.functions) - 1)
+        function, shifts = self.functions[index], self.array.shifts
+        fit = [number for number, shift in enumerate(shifts) if shift >= function.word_bits]
+        if not fit:
+            return record
+        low = self.number(self.array.activation.low, self.array.activation.high - function.used_words + 1)
+        place = fit[self.number(0, len(fit) - 1)]
+        words, lanes = function.used_words << shifts[place], self.array.lanes
+        # Sums of a few products spread over all words.
+        most = min(2 * words >> self.number(1, self.array.sum_bits - 4), (1 << (self.array.factor_bits - 1)) - 1)
+        middle = (low << shifts[place]) + self.rng.integers(0, words, lanes)
+        return replace(
+            record,
+            factor=self.rng.choice([-1, 1], lanes) * self.rng.integers(most // 2, most + 1, lanes),
+            addend=middle.clip(-(1 << (self.array.addend_bits - 2)), 1 << (self.array.addend_bits - 2)),
+            shift=place,
+            even=False,
+            tie_bits=None,
+            low=low,
+            high=low + function.used_words - 1,
+            function=index,
+        )
+
     def _two_sources(self, record: Compute, source: Tensor, other: Tensor) -> Compute:
         """Return a record that adds another tensor: it is the second tap."""
         counts = (*record.counts[:1], 2, *record.counts[2:])
@@ -257,7 +304,7 @@ def random_program(array: ArrayConfig, seed: int) -> SharedConfig:
     if maker.flag():
         maker.emit(tensors[0])
     maker.emit(tensors[-1])
-    return SharedConfig(array, tuple(maker.records))
+    return SharedConfig(array, tuple(maker.records), tuple(maker.functions))
 
 
 def random_frames(program: SharedConfig, count: int, seed: int) -> list[np.ndarray]:

@@ -15,6 +15,8 @@ from tests.hdl.shared.bench import check, run_engine
 from tests.hdl.shared.random_programs import ARRAYS, STREAMING, random_frames, random_program
 
 SEEDS = dict.fromkeys(ARRAYS, (0, 1)) | dict.fromkeys(STREAMING, (7, 11))
+SEEDS |= {"stepped": (8, 11), "narrow steps": (7, 15), "steps in blocks": (10, 12)}
+SEEDS |= {"stepped, streaming": (13, 41), "narrow steps, streaming": (61, 62), "steps in blocks, streaming": (13, 48)}
 """Of two programs for each array; all those of `STREAMING` have records whose weights come meanwhile."""
 
 
@@ -32,7 +34,7 @@ def test_programs_give_the_golden_output_in_the_cycles_of_the_schedule(name: str
 
 
 @pytest.mark.parametrize("pattern", [("random", "none"), ("none", "random"), ("alternating", "rare"), ("bursts",) * 2])
-@pytest.mark.parametrize(("name", "seed"), [("dsp", 11), ("slices", 11), ("wide, streaming", 7)])
+@pytest.mark.parametrize(("name", "seed"), [("dsp", 11), ("slices", 11), ("wide, streaming", 7), ("narrow steps", 15)])
 def test_stalls_change_nothing(name: str, seed: int, pattern: tuple[str, str]) -> None:
     program = random_program((ARRAYS | STREAMING)[name], seed)
     frames = random_frames(program, 2, 3)
@@ -77,6 +79,45 @@ def test_weights_come_meanwhile_in_programs_of_arrays_that_stream(name: str) -> 
     streamed = [record for record in records if isinstance(record, Compute) and record.streamed]
     assert {bool(record.raw) for record in streamed} == {False, True}
     assert max(record.words for record in streamed) > 1
+
+
+@pytest.mark.parametrize("name", [name for name, array in (ARRAYS | STREAMING).items() if array.step_memory])
+def test_programs_of_arrays_with_a_step_memory_go_through_functions(name: str) -> None:
+    programs = [random_program((ARRAYS | STREAMING)[name], seed) for seed in SEEDS[name]]
+    for program in programs:
+        assert any(record.function is not None for record in program.records if isinstance(record, Compute))
+        assert len(program.loads) * program.array.rows >= len(program.functions[0].codes)
+    if name in ARRAYS:
+        assert max(len(program.functions) for program in programs) == 2
+
+
+@pytest.mark.parametrize("mutant", ["a_code", "a_step", "swapped", "a_line", "other_word"])
+def test_the_bench_finds_mutants_of_step_functions(mutant: str) -> None:
+    program = random_program(ARRAYS["narrow steps"], 7)
+    frames = random_frames(program, 2, 1)
+    first, second = program.functions
+    records = program.records
+    changes: dict[str, tuple[dict[str, object], bool]] = {
+        "a_code": ({"functions": tuple(replace(one, codes=one.codes ^ 1) for one in (first, second))}, True),
+        "a_step": (
+            {"functions": tuple(replace(one, steps=one.steps ^ ((1 << one.cell_bits) - 1)) for one in (first, second))},
+            True,
+        ),
+        "swapped": ({"functions": (second, first)}, True),
+        "a_line": ({"function": None}, False),
+        "other_word": ({"low": 1}, False),
+    }
+    change, of_program = changes[mutant]
+    if of_program:
+        other = replace(program, **change)  # type: ignore[arg-type]
+    else:
+        changed = [
+            replace(one, **change) if isinstance(one, Compute) and one.function is not None else one  # type: ignore[arg-type]
+            for one in records
+        ]
+        other = replace(program, records=tuple(changed))
+    with pytest.raises(AssertionError):
+        check(program, frames, run_engine(other, frames))
 
 
 @pytest.mark.parametrize("mutant", ["dead_lane", "swapped_lanes", "no_border", "no_tie"])

@@ -7,11 +7,12 @@ from collections.abc import Callable
 import numpy as np
 
 from nnhw.ir import BIPOLAR, BIT, Graph, IntType
-from nnhw.ir.ops import Concat, MaxPool2d, Pad, SumPool2d, Threshold, Upsample, WeightedSum
+from nnhw.ir.ops import Concat, MaxPool2d, Pad, StepTable, SumPool2d, Threshold, Upsample, WeightedSum
 from tests.mapping.networks import I4, U2, Network
 
 U4, U8, I8, I2 = IntType(0, 15), IntType(0, 255), IntType(-128, 127), IntType(-2, 1)
 Make = Callable[[int], Graph]
+Function = Callable[[np.ndarray], np.ndarray]
 
 
 class Lined(Network):
@@ -28,6 +29,25 @@ class Lined(Network):
         op = Threshold(-1 if code.bipolar else code.low, code.bipolar)
         steps_type = IntType(min(dtype.low, int(steps.min())), max(dtype.high, int(steps.max())) + 1)
         return self.add(op, x, self.constant(steps, steps_type), self.constant(falls, BIT))
+
+    def curve(self, x: str, code: IntType, function: Function, alike: bool = False) -> str:
+        """Add an activation of a scale and a bias of each channel, some negative; return the codes."""
+        dtype, channels = self.builder.type_of(x).int_dtype, self._channels(x)
+        drawn, reach = 1 if alike else channels, max(-dtype.low, dtype.high)
+        gain = self.rng.uniform(3, 6, (drawn, 1)) / reach * self.rng.choice([-1, 1, 1], (drawn, 1))
+        sums = np.arange(dtype.low, dtype.high + 1)
+        value = function(gain * sums + self.rng.normal(size=(drawn, 1)) / 2)
+        wanted = np.rint(value * code.high).clip(code.low, code.high).astype(np.int64)
+        rows = [(np.flatnonzero(np.diff(row)) + 1, row) for row in wanted]
+        most = max(len(places) for places, _ in rows)
+        steps = np.full((drawn, most), dtype.high + 1)
+        codes = wanted[:, -1:].repeat(most + 1, axis=1)
+        for channel, (places, row) in enumerate(rows):
+            steps[channel, : len(places)] = sums[places]
+            codes[channel, : len(places) + 1] = row[[0, *places]]
+        steps, codes = (table.repeat(channels // drawn, axis=0) for table in (steps, codes))
+        kind = IntType(dtype.low, dtype.high + 1)
+        return self.add(StepTable(code.low, code.high), x, self.constant(steps, kind), self.constant(codes, code))
 
     def pad(self, x: str, before: tuple[int, int] = (1, 1), after: tuple[int, int] = (1, 1), value: int = 0) -> str:
         """Add a border; return the larger map."""
@@ -180,6 +200,38 @@ NETWORKS: dict[str, Make] = {
         *(zero_point, zero_point_out, bordered, bordered_bipolar),
     )
 }
+
+
+def curved(seed: int) -> Graph:
+    """Tanh, a function that turns, a line, and a pooling behind a leaky function: codes of 8 bits."""
+    net = Lined((3, 6, 5), U8, seed)
+    x = net.curve(net.conv(net.pad(net.input), 17, (2, 2), I8), I8, np.tanh)
+    x = net.add(MaxPool2d((2, 2), (2, 2)), net.curve(net.conv(x, 9, (2, 1), I8), I8, leaky))
+    y = net.line(net.conv(x, 12, (1, 1), I8), U8)
+    z = net.curve(net.conv(y, 12, (2, 2), I8), I8, turning)
+    return net.body(net.linear(z, 3))
+
+
+def curved_narrow(seed: int) -> Graph:
+    """Functions of 4 bits, one of a sum and alike in all channels, and one whose codes leave without a line."""
+    net = Lined((4, 6, 5), U4, seed)
+    a, b = net.curve(net.conv(net.input, 32, (1, 1)), I4, np.tanh), net.line(net.conv(net.input, 32, (1, 1)), I4)
+    c = net.curve(net.add(WeightedSum((2, -3)), a, b), I4, leaky, alike=True)
+    return net.body(net.curve(net.conv(c, 6, (3, 2)), I4, turning))
+
+
+CURVED: dict[str, Make] = {"curved": curved, "curved_narrow": curved_narrow}
+"""Networks with functions that are no lines."""
+
+
+def leaky(z: np.ndarray) -> np.ndarray:
+    """Return a leaky ReLU."""
+    return np.where(z > 0, z, 0.1 * z)
+
+
+def turning(z: np.ndarray) -> np.ndarray:
+    """Return about what GELU is."""
+    return z / (1 + np.exp(-1.7 * z))
 
 
 def upsampled() -> Graph:

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from nnhw.ir import BIPOLAR, IntType
 from nnhw.ir.ops import Rescale
+from nnhw.mapping.common_steps import NoCommonStepsError
 from nnhw.mapping.layers import StepFunction
 from nnhw.mapping.reader import rescaled_steps
 from nnhw.mapping.requantize import NormalSteps
-from nnhw.mapping.shared.program.lines import Line, at_shift, fit_lines, identity
+from nnhw.mapping.shared.program.lines import Line, at_shift, fit_lines, fit_ranked, identity
+from tests.mapping.shared.networks import Function, leaky, turning
 
 RAW = IntType(-700, 900)
 SUMS = np.arange(RAW.low, RAW.high + 1)
@@ -155,3 +157,33 @@ def test_mean_rounds_half_away_from_zero_on_every_sum(count: int, zero: int) -> 
     for line in fit_lines(function, sums):
         assert (line.golden(every[:, None])[:, 0] == codes).all()
     assert fit_lines(function, sums)
+
+
+@pytest.mark.parametrize("code", [IntType(-128, 127), IntType(-8, 7)])
+@pytest.mark.parametrize("curve", [np.tanh, leaky, turning])
+def test_line_in_front_of_common_steps_equals_its_function_on_every_sum(curve: Function, code: IntType) -> None:
+    rng = np.random.default_rng(3)
+    value = curve(SUMS[:, None] * rng.uniform(0.002, 0.005, 9) * rng.choice([-1, 1], 9) + rng.normal(size=9) / 4)
+    function = of_codes(np.rint(value * code.high).clip(code.low, code.high).astype(np.int64), code)
+    assert fit_lines(function, RAW) == ()
+    line = fit_ranked(function, RAW)
+    assert line.ranked is not None
+    assert line.high - line.low + 1 == line.ranked.used_words <= 1 << code.bits
+    for shift in (line.shift, line.shift + 3):
+        check(at_shift((line,), shift), function)
+    offset = rng.integers(-50, 50, 9)
+    stored = line.stored(offset, 5, -1).golden(offset - SUMS[:, None])
+    assert (stored + 5 == golden(function)).all()
+
+
+def test_channels_without_common_steps_are_refused_with_the_reason() -> None:
+    rising = np.tanh(SUMS / 300)
+    apart = np.where(SUMS > 200, 0.8, 0.1) * np.tanh(SUMS / 100)
+    for other, message in (
+        (turning(SUMS / 200), "its channels turn in different ways"),
+        (apart, "no multiplication and addition in each channel brings its channels' steps together"),
+    ):
+        code = IntType(-128, 127)
+        codes = np.rint(np.stack([rising, other], axis=1) * 127).clip(-128, 127).astype(np.int64)
+        with pytest.raises(NoCommonStepsError, match=message):
+            fit_ranked(of_codes(codes, code), RAW)

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from nnhw.engines.shared import ArrayConfig, Compute
+from nnhw.engines.shared import ArrayConfig, Compute, StepMemory
 from nnhw.errors import MappingError
 from nnhw.mapping.shared import compile_body
-from tests.mapping.shared.networks import NETWORKS, perceptron
+from tests.mapping.shared.networks import CURVED, NETWORKS, perceptron
 from tests.mapping.shared.programs import array_of, check_program
 
 ARRAYS = {
@@ -55,6 +55,32 @@ def test_program_equals_interpreter_at_every_layer(name: str, array: str) -> Non
     for seed in range(2):
         body = NETWORKS[name](seed)
         check_program(body, compile_body(body, ARRAYS[array]), seed)
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [("curved", array) for array in ("16x1x8", "32x2x8, wide words", "4x8x8, narrow words", "8x2x8, streaming")]
+    + [("curved_narrow", array) for array in ("16x4x4", "4x2x4", "8x2x8")],
+)
+def test_program_with_common_steps_equals_interpreter_at_every_layer(name: str, array: str) -> None:
+    for seed in range(2):
+        body = CURVED[name](seed)
+        wide = replace(ARRAYS[array], step_memory=StepMemory(512, 1024, 20), words=1 << 14)
+        compiled = compile_body(body, wide)
+        through = [one.function for one in compiled.config.records if isinstance(one, Compute) and not one.raw]
+        assert set(through) >= {0, 1, 2}
+        assert len(compiled.config.functions) == 3
+        check_program(body, compiled, seed)
+
+
+def test_functions_that_are_no_lines_need_a_step_memory_that_holds_them() -> None:
+    body, array = CURVED["curved"](0), array_of(16, 1, 8)
+    with pytest.raises(MappingError, match=r"layer 'conv2d2' .* the array has no memory of steps; use an array with"):
+        compile_body(body, array)
+    with pytest.raises(MappingError, match=r"through \d+ words of ranks and places of \d+ bits, the array has 256"):
+        compile_body(body, replace(array, step_memory=StepMemory(512, 1024, 2)))
+    with pytest.raises(MappingError, match=r"take \d+ words of ranks and \d+ places of \d+ bits .* has 512, 64 and 20"):
+        compile_body(body, replace(array, step_memory=StepMemory(512, 64, 20)))
 
 
 def test_weights_that_come_while_they_are_used_need_no_cache() -> None:

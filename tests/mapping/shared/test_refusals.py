@@ -68,7 +68,7 @@ def large_factors() -> Graph:
         (upsampled, r"layer 'upsample3' .*\(upsample\) does not run on a shared engine; use --style streaming"),
         (three_summands, r"layer 'weighted_sum5' .* adds 3 values, the array adds two at once"),
         (sums_between_layers, r"value 'conv2d1' has the codes .*, the array stores 4 bits; quantize it to 4 bits"),
-        (turning, r"layer 'conv2d1' .* no single multiplication .* quantizer with equal steps, or --style streaming"),
+        (turning, r"layer 'conv2d1' .* its channels turn in different ways, .* quantizer with equal steps, or --style"),
         (misaligned, r"joins 'threshold2' of 6 channels: .* multiples of 16 .*; change the number of channels"),
         (wide_input, r"value 'x' has the codes 0\.\.255, the array stores 4 bits; .* for the layers that read it"),
         (wide_weights, r"layer 'conv2d1' .* has weights of .*, the array takes -8\.\.7; use an array with more weight"),

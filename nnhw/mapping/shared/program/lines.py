@@ -1,4 +1,7 @@
-"""Step functions as one exact line for each channel: what the requantizer of a shared engine computes."""
+"""Step functions as one exact line for each channel, alone or in front of steps that all channels share.
+
+This is what the requantizer of a shared engine computes.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from nnhw.engines.requantize import MultiplyShift, Thresholds
+from nnhw.engines.shared.array import CELLS_LOG2
 from nnhw.errors import MappingError
 from nnhw.ir import IntType
+from nnhw.mapping.common_steps import ChannelLines, NoCommonStepsError, cells_of, channel_lines
 from nnhw.mapping.fit import MOST_SLOPE, Channel, occurring_steps
 from nnhw.mapping.layers import DoubleScaling, StepFunction
 from nnhw.mapping.requantize import NormalSteps
@@ -70,6 +75,9 @@ class Line(MultiplyShift):
         offset: int64 [channels], with sum = sign * (sum of stored codes) + offset.
         zero: with code = stored code + zero.
         """
+        if self.ranked is not None:
+            ranked = replace(self.ranked, codes=self.ranked.codes - zero)
+            return replace(self, factor=sign * self.factor, addend=self.addend + self.factor * offset, ranked=ranked)
         return replace(
             self,
             factor=sign * self.factor,
@@ -98,7 +106,7 @@ def signed_bits(values: np.ndarray) -> int:
 
 @lru_cache(maxsize=1 << 10)
 def at_shift(lines: tuple[Line, ...], shift: int) -> Line:
-    """Return the one of a function's lines that serves at a shift, its addends rounded."""
+    """Return a function's line for a shift, made from the one with the greatest shift up to it, its addends rounded."""
     return max((line for line in lines if line.shift <= shift), key=lambda line: line.shift).shifted(shift).rounded()
 
 
@@ -114,7 +122,8 @@ def identity(channels: int, code: IntType) -> Line:
     return Line(none + 1, none, 0, code.low, code.high, slack=none)
 
 
-@lru_cache(maxsize=1 << 8)  # each way of cutting a network reads its layers, and equal functions, again
+# Each way of cutting a network reads its layers, and equal functions, again.
+@lru_cache(maxsize=1 << 8)
 def fit_lines(function: StepFunction, raw: IntType) -> tuple[Line, ...]:
     """Return lines, by ascending shift, that equal a step function on all sums of a range; empty if there are none.
 
@@ -129,6 +138,48 @@ def fit_lines(function: StepFunction, raw: IntType) -> tuple[Line, ...]:
         _prove(line, normal)
         _prove(replace(line, addend=line.addend + line.slack), normal)
     return tuple(found)
+
+
+@lru_cache(maxsize=1 << 8)
+def fit_ranked(function: StepFunction, raw: IntType) -> Line:
+    """Return a line in front of common steps that is equal to a step function on all sums of a range; it is proved.
+
+    Of those that there are, it takes the least memory and logic, about.
+
+    Raises
+    ------
+    NoCommonStepsError: there is none.
+    """
+    normal = NormalSteps.of(np.clip(function.thresholds, raw.low, raw.high + 1), function.codes, function.code, raw)
+    found = [line for lines in channel_lines(normal.steps, normal.codes, raw) for line in _ranked(lines)]
+    if not found:
+        raise NoCommonStepsError(f"steps that lie so unevenly take more than {LINES.most_rank_words} words of ranks")
+    best = min(found, key=lambda line: _weight(line, function.code))
+    _prove(best, normal)
+    return best
+
+
+def _weight(line: Line, code: IntType) -> tuple[bool, float]:
+    """Return whether a line has more words of ranks than narrow arrays tell apart, and about its logic cells."""
+    ranked = line.ranked
+    assert ranked is not None
+    words, place_bits = ranked.used_words, max(ranked.cell_bits, LINES.narrow_place_bits)
+    bits = words * (ranked.rank_bits + (1 << CELLS_LOG2)) + len(ranked.codes) * place_bits
+    return words > 1 << code.bits, LINES.memory_bit_lc * bits + LINES.factor_bit_lc * line.factor_bits
+
+
+def _ranked(lines: ChannelLines) -> Iterator[Line]:
+    """Yield lines in front of cells as a step memory has them, large ones first."""
+    if len(lines.steps) > 1 and np.diff(lines.steps).min() < 2:
+        lines = lines.doubled()  # a cell has a bit at least
+    for cell_bits, _ in cells_of(lines.steps, (CELLS_LOG2,)):
+        ranked, base = lines.ranked(cell_bits, CELLS_LOG2)
+        words, shift = ranked.used_words, lines.drop + ranked.word_bits
+        if words > LINES.most_rank_words:
+            return
+        low, none = -(words // 2), np.zeros_like(lines.addend)
+        addend = lines.addend - base + (low << shift)
+        yield Line(lines.multiplier, addend, shift, low, low + words - 1, ranked=ranked, slack=none)
 
 
 def _lines(function: Thresholds, raw: IntType, scaling: DoubleScaling | None) -> list[Line]:
@@ -250,12 +301,16 @@ def _steep(steps: Thresholds) -> Line:
 def _prove(line: Line, function: NormalSteps) -> None:
     """Compare a line with its function on both sides of all steps; between them it is constant, and the line monotone.
 
+    Ranked steps are constant between their own places.
+
     Raises
     ------
     MappingError: they differ; this is a bug of nnhw.
     """
     steps, raw = function.padded()[0].T, function.raw
     ends = np.array([[raw.low], [raw.high]]).repeat(function.outputs, axis=1)
+    if line.ranked is not None:
+        steps = np.concatenate([steps, line.borders(raw.low).T])
     points = np.concatenate([ends, steps - 1, steps]).clip(raw.low, raw.high)
     if (line.golden(points) != function(points)).any():
         raise MappingError("a line differs from its step function; this is a bug of nnhw, please report it")

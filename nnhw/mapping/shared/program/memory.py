@@ -100,7 +100,7 @@ def find_lives(
     if network.output in dies:
         # Codes are sent behind the last task.
         dies[network.output] = len(tilers)
-    # In bands, all storages of the first tasks are in use from the begin of the input on.
+    # In bands, all storages of the first tasks are in use from the first rows of the input on.
     for name, begin in born.items():
         if begin < turns:
             born[name], dies[name] = -1, max(dies[name], turns - 1)
@@ -109,7 +109,7 @@ def find_lives(
         for tiler in chosen:
             assert tiler.target is not None
             # All tasks of a group run alternately: what they read stays until its end, and what they write is there
-            # from its begin.
+            # from its first band on.
             (source,), target = tiler.sources, tiler.target
             dies[source.storage] = max(dies[source.storage], fusion.end - 1)
             born[target.storage] = min(born[target.storage], fusion.first)

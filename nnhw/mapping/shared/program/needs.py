@@ -8,8 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from nnhw.engines.requantize import RankedSteps
 from nnhw.engines.shared import ArrayConfig
-from nnhw.engines.shared.array import DSP_FACTOR_BITS, MOST_SHIFTS, Requantizing
+from nnhw.engines.shared.array import DSP_FACTOR_BITS, MOST_SHIFTS, Requantizing, StepMemory
+from nnhw.engines.shared.program import memory_needs
 from nnhw.errors import MappingError
 from nnhw.families import Family
 from nnhw.ir import IntType
@@ -85,7 +87,16 @@ def with_widths(network: TaskNetwork, array: ArrayConfig, requantizing: Requanti
         shifts=shifts,
         requantizing=requantizing,
         tie_bits=None if requantizing == Requantizing.STEPS else tie_range(lines),
+        step_memory=step_memory([line.ranked for line in lines if line.ranked is not None]),
     )
+
+
+def step_memory(functions: Sequence[RankedSteps]) -> StepMemory | None:
+    """Return the smallest memory that holds step functions."""
+    if not functions:
+        return None
+    words, places, bits = memory_needs(functions)
+    return StepMemory(1 << (words - 1).bit_length(), 1 << (places - 1).bit_length(), bits)
 
 
 def with_rows(array: ArrayConfig, rows: int, family: Family) -> ArrayConfig:
@@ -100,7 +111,9 @@ def with_rows(array: ArrayConfig, rows: int, family: Family) -> ArrayConfig:
 
 
 def choose_shifts(functions: Sequence[tuple[Line, ...]]) -> tuple[int, ...]:
-    """Return the shifts, ascending, with which the widest factor is narrowest; then the widest addend.
+    """Return the shifts, ascending, with which the widest factor is narrowest, and then the widest addend.
+
+    A function takes the smallest of these shifts that is not below its own; a greater one makes its constants wider.
 
     Parameters
     ----------

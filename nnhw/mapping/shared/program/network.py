@@ -10,8 +10,9 @@ import numpy as np
 
 from nnhw.errors import MappingError, raise_all
 from nnhw.ir import IntType
+from nnhw.mapping.common_steps import NoCommonStepsError
 from nnhw.mapping.layers import ConcatLayer, Layer, Shape, StepFunction, SumLayer
-from nnhw.mapping.shared.program.lines import fit_lines, identity
+from nnhw.mapping.shared.program.lines import fit_lines, fit_ranked, identity
 from nnhw.mapping.shared.program.tasks import STREAMING, Task, read_task
 
 
@@ -146,10 +147,14 @@ def _with_lines(task: Task, output: str) -> Task:
         return task if is_raw else replace(task, lines=(identity(task.channels, task.element),))
     lines = fit_lines(task.function, task.sums)
     if not lines:
-        raise MappingError(
-            f"layer {task.where}: the function behind its sums is no single multiplication with addition and shift in "
-            f"each channel, which is what a shared engine has; use a quantizer with equal steps, or {STREAMING}"
-        )
+        try:
+            lines = (fit_ranked(task.function, task.sums),)
+        except NoCommonStepsError as error:
+            raise MappingError(
+                f"layer {task.where}: the function behind its sums is no multiplication with addition and shift in "
+                "each channel, nor a multiplication with addition in front of steps that all channels share, which is "
+                f"what a shared engine has: {error}; use fewer bits, a quantizer with equal steps, or {STREAMING}"
+            ) from error
     return replace(task, lines=lines)
 
 

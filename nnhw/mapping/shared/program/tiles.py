@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
+from nnhw.engines.requantize import RankedSteps
 from nnhw.engines.shared import ArrayConfig, Compute, make_loops
 from nnhw.engines.shared.array import Requantizing
 from nnhw.engines.shared.cycles import needed_gap, stream_cycles
@@ -56,10 +57,11 @@ class Tiler:
     Parameters
     ----------
     tensors: of the network.
+    function: index of the task's step function in the program, if it has one.
     """
 
-    def __init__(self, task: Task, tensors: Mapping[str, Tensor], array: ArrayConfig) -> None:
-        self.task, self.array = task, array
+    def __init__(self, task: Task, tensors: Mapping[str, Tensor], array: ArrayConfig, function: int = 0) -> None:
+        self.task, self.array, self._function = task, array, function
         self.sources = tuple(tensors[name] for name in task.sources)
         self.target = tensors.get(task.node) if task.lines else None
         self.weights, self.sign = split_factors(task, array) if task.is_sum else (task.weights, 1)
@@ -121,6 +123,11 @@ class Tiler:
         zero = 0 if self.target is None else self.target.zero
         return _stored_lines(self.task, self.offset.tobytes(), zero, self.sign)
 
+    @property
+    def function(self) -> RankedSteps | None:
+        """The steps behind the line, from which stored codes come, if there are any."""
+        return self.lines[0].ranked if self.lines else None
+
     def records(self, places: Mapping[str, int]) -> tuple[Compute, ...]:
         """Return the records of all tiles.
 
@@ -174,6 +181,7 @@ class Tiler:
             pivot=line.pivot if line is not None else 0,
             low=line.low if line is not None else 0,
             high=line.high if line is not None else 0,
+            function=None if self.function is None else self._function,
             raw=raw,
             target=0 if target is None else places[target.storage] + tile.target_word,
             target_step=0 if target is None else self.array.parts if tile.granules > 1 else target.step,
@@ -313,7 +321,26 @@ class Tiler:
                     f"array with more, or {STREAMING}"
                 )
         self._check_ties(line)
+        self._check_steps()
         return index, line
+
+    def _check_steps(self) -> None:
+        ranked, array, code = self.function, self.array, self.array.activation
+        if ranked is None:
+            return
+        memory = array.step_memory
+        if memory is None:
+            raise MappingError(
+                f"layer {self.task.where} goes through steps that its channels share, the array has no memory of "
+                f"steps; use an array with one, or {STREAMING}"
+            )
+        most = code.high - code.low + 1
+        if ranked.cell_bits > memory.place_bits or ranked.used_words > most:
+            raise MappingError(
+                f"layer {self.task.where} goes through {ranked.used_words} words of ranks and places of "
+                f"{ranked.cell_bits} bits, the array has {most} of them for a layer and places of {memory.place_bits} "
+                f"bits; use an array with more, or {STREAMING}"
+            )
 
     def _check_ties(self, line: Line) -> None:
         array, ties = self.array, tie_range([line])

@@ -10,7 +10,14 @@ from math import prod
 
 from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.engines.shared import ArrayConfig
-from nnhw.engines.shared.array import MOST_SHIFTS, MOST_STEP_BITS, MOST_TIE_BITS, Requantizing
+from nnhw.engines.shared.array import (
+    MOST_PLACE_BITS,
+    MOST_SHIFTS,
+    MOST_STEP_BITS,
+    MOST_TIE_BITS,
+    Requantizing,
+    StepMemory,
+)
 from nnhw.engines.shared.cycles import fixed_cycles
 from nnhw.errors import DoesNotFitError, MappingError
 from nnhw.families import Cost, Family
@@ -24,13 +31,14 @@ from nnhw.mapping.shared.program.tensors import lay_out
 from nnhw.mapping.shared.program.tiles import Tiler
 from nnhw.mapping.shared.search.cost import array_cost
 from nnhw.mapping.shared.search.fitting import compile_fitting
-from nnhw.mapping.shared.settings import ARRAYS
+from nnhw.mapping.shared.settings import ARRAYS, LINES
 
 ROOMY = {"rows": ARRAYS.most_rows, "sum_bits": 28, "factor_bits": 36, "addend_bits": 60, "shifts": (60,)}
 """Limits of an array that are wide enough for any network."""
 SPARE_BITS, SPARE_SHIFT, SPARE_TIE_BITS = {"sum_bits": 2, "factor_bits": 4, "addend_bits": 4}, 2, 2
+SPARE_PLACE_BITS = 1
 """What arrays that are made for other networks, too, have beyond what the first one needs."""
-WIDTHS = ("sum_bits", "factor_bits", "addend_bits", "shifts", "requantizing", "tie_bits")
+WIDTHS = ("sum_bits", "factor_bits", "addend_bits", "shifts", "requantizing", "tie_bits", "step_memory")
 """What does not depend on the shape of an array."""
 
 
@@ -212,7 +220,8 @@ def with_own(shape: ArrayConfig, widths: ArrayConfig, i_lanes: int = 1) -> Array
 def all_widths(network: TaskNetwork, array: ArrayConfig, budget: Budget, family: Family) -> list[ArrayConfig]:
     """Return arrays with the widths that a network needs, for each way to requantize that may be the smallest."""
     logic = with_widths(network, array, Requantizing.LOGIC)
-    if array.activation_bits <= MOST_STEP_BITS and logic.sum_bits <= ARRAYS.most_step_sum_bits:
+    few = array.activation_bits <= MOST_STEP_BITS and logic.step_memory is None
+    if few and logic.sum_bits <= ARRAYS.most_step_sum_bits:
         return [replace(logic, requantizing=Requantizing.STEPS, tie_bits=None)]
     if family.dsp.multiplies_and_adds and budget.dsp and logic.fits_dsp:
         try:
@@ -229,11 +238,14 @@ def with_spare(arrays: Iterable[ArrayConfig]) -> list[ArrayConfig]:
     for array in arrays:
         shifts = (*array.shifts[: MOST_SHIFTS - 1], array.shifts[-1] + SPARE_SHIFT)
         wider = {name: getattr(array, name) + bits for name, bits in SPARE_BITS.items()}
-        ties = array.tie_bits
+        ties, memory = array.tie_bits, array.step_memory
+        if memory is not None:
+            bits = min(max(memory.place_bits + SPARE_PLACE_BITS, LINES.narrow_place_bits), MOST_PLACE_BITS)
+            memory = StepMemory(2 * memory.words, 2 * memory.places, bits)
         if ties is not None:
             ties = max(ties[0] - SPARE_TIE_BITS, 1), min(ties[1] + SPARE_TIE_BITS, MOST_TIE_BITS)
         with suppress(MappingError):
-            found.append(replace(array, shifts=shifts, tie_bits=ties, **wider))  # type: ignore[arg-type]
+            found.append(replace(array, shifts=shifts, tie_bits=ties, step_memory=memory, **wider))  # type: ignore[arg-type]
     if not found:
         raise MappingError("no array has limits to spare; leave out --reusable")
     return found

@@ -102,9 +102,11 @@ class _Search:
         self._shapes = self.arrays.shapes(self.network)
 
     def best(self, most: int | None) -> EngineChain | None:
-        """Return the chain with the shortest interval, or None."""
+        """Return the chain with the shortest interval; None if none was found."""
         if weights_exceed(self.network, self.budget, self.family):
             return None
+        # Up from below, first by large steps, then by small ones between the last interval without a chain and the
+        # first with one.
         low, limit = self._least(), most - 1 if most is not None else CHAINS.most_cycles * self.network.products
         best: EngineChain | None = None
         for growth in CHAINS.growths:

@@ -6,8 +6,8 @@ import itertools
 from dataclasses import replace
 
 from nnhw.engines.arithmetic import LaneArithmetic
-from nnhw.engines.shared import ArrayConfig
-from nnhw.engines.shared.array import Requantizing
+from nnhw.engines.shared import ArrayConfig, StepMemory
+from nnhw.engines.shared.array import CELLS_LOG2, Requantizing
 from nnhw.families import Cost, Family
 from nnhw.mapping.cost.arithmetic import dsp_blocks, dsp_sums, lane_products
 
@@ -27,6 +27,10 @@ FLIP_FLOPS = 1.0
 """Flip-flops per logic cell, for families that count them apart."""
 TIE_LC, TIE_BIT_LC, TIE_SHIFT_LC = 4, 1, 4
 """Logic cells that tell ties which round away from zero: a constant, per bit that not all lanes count, per shift."""
+STEP_CONTROL_LC = 25
+"""Logic cells of descriptor and sequencer for a step memory."""
+RANK_LC = 50
+"""Logic cells that count the steps of a word below a cell, and say whether the cell has one."""
 STEPS_LC = 5
 """Logic cells that count the steps which a sum has reached."""
 
@@ -39,7 +43,10 @@ def array_cost(array: ArrayConfig, family: Family, spram: bool) -> Cost:
     spram: whether its memory is in large RAM; else it is in block RAM.
     """
     total = _lanes(array, family) + _block_rams(array, family, spram) + _sequencing(array, family)
-    return replace(total, ff=0.0 if family.logic.flip_flop_packs else FLIP_FLOPS * total.lc)
+    if family.logic.flip_flop_packs:
+        return replace(total, ff=0.0)
+    waiting = 0 if array.step_memory is None else array.drains * _lookup_registers(array, array.step_memory)
+    return replace(total, ff=FLIP_FLOPS * total.lc + waiting)
 
 
 def _lanes(array: ArrayConfig, family: Family) -> Cost:
@@ -74,7 +81,8 @@ def _sequencing(array: ArrayConfig, family: Family) -> Cost:
     """Return the cost of the sequencer, the requantizers and the registers of words from and to memory."""
     words = array.word_bits + family.logic.through(array.granule_bits + array.word_bits).lc
     blocks = array.drains * (array.requantizing == Requantizing.DSP)
-    return Cost(SEQUENCER_LC + array.drains * requantizer_lc(array) + words, dsp=blocks)
+    steps = 0.0 if array.step_memory is None else _steps_lc(array, array.step_memory, family)
+    return Cost(SEQUENCER_LC + array.drains * requantizer_lc(array) + words + steps, dsp=blocks)
 
 
 def requantizer_lc(array: ArrayConfig) -> float:
@@ -95,6 +103,38 @@ def _ties_lc(array: ArrayConfig) -> float:
     return TIE_LC + TIE_BIT_LC * (most - least + 1) + TIE_SHIFT_LC * len(array.shifts)
 
 
+def _steps_lc(array: ArrayConfig, memory: StepMemory, family: Family) -> float:
+    """Return the logic cells that fill the step memory, and look up the steps of all requantizers."""
+    held = (array.entry_words - 1) * (array.word_bits + 1)
+    control = STEP_CONTROL_LC + memory.word_address_bits + (memory.rows - 1).bit_length()
+    waiting = family.logic.through(held + array.drains * _lookup_registers(array, memory)).lc
+    index, place, cells = memory.place_address_bits, memory.place_bits, 1 << CELLS_LOG2
+    chosen = memory.low_bits * len(array.shifts) / 2 + max(place, array.activation_bits) + array.activation_bits
+    added = memory.word_address_bits + 2 * index + place + RANK_LC + cells
+    return waiting + control + array.drains * (chosen + added)
+
+
+def _lookup_registers(array: ArrayConfig, memory: StepMemory) -> int:
+    """Return the registers of a lookup that nothing but another register or a memory is in front of.
+
+    They hold the bits below a word, a cell, its place or a line's code, whether there is a step, the index; and what
+    was read. Where no step memory is, the lowest bits of a number are joined to one.
+    """
+    place, code, index = memory.place_bits, array.activation_bits, memory.place_address_bits
+    number = min(array.shifts[0], memory.low_bits)
+    waiting = 3 * memory.low_bits + 3 * CELLS_LOG2 + 6 * max(place, code) + 4 * code + 4 + 4 * index
+    return number + waiting + memory.rank_bits + place + code
+
+
+def _step_memories(array: ArrayConfig, family: Family) -> int:
+    """Return the block RAMs of ranks, places and codes of all requantizers."""
+    memory = array.step_memory
+    if memory is None:
+        return 0
+    sizes = (memory.words, memory.rank_bits), (memory.places, memory.place_bits), (memory.places, array.activation_bits)
+    return array.drains * sum(family.block_rams(*size) for size in sizes)
+
+
 def _block_rams(array: ArrayConfig, family: Family, spram: bool) -> Cost:
     """Return the cost of all memories: constants, weight cache, address increments, and the main memory."""
     constants = sum((_piece(low, high, array, family) for low, high in itertools.pairwise(_constants(array))), Cost())
@@ -104,7 +144,7 @@ def _block_rams(array: ArrayConfig, family: Family, spram: bool) -> Cost:
         memory = Cost(spram=family.large_rams(array.words, array.word_bits) or 0)
     else:
         memory = Cost(ebr=family.block_rams(array.words, array.word_bits, parts=array.slices))
-    return constants + Cost(ebr=cache + steps) + memory
+    return constants + Cost(ebr=cache + steps + _step_memories(array, family)) + memory
 
 
 def _constants(array: ArrayConfig) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from math import prod
 
 from nnhw.engines.shared import ArrayConfig
 from nnhw.engines.shared.cycles import fixed_cycles
+from nnhw.engines.shared.program import load_words
 from nnhw.engines.shared.records import descriptor_words
 from nnhw.errors import MappingError
 from nnhw.families import Cost, Family
@@ -114,7 +115,7 @@ class Arrays:
         return self.cost(with_blocks(self.sized(narrow, 1), self.budget.dsp, self.family))
 
     def sized(self, array: ArrayConfig, words: int) -> ArrayConfig:
-        """Return an array with a memory in block RAM of so many words; large RAM is as large as it is."""
+        """Return an array with a memory in block RAM of at least `words` words; large RAMs have a fixed size."""
         if self.budget.spram:
             return array
         unit = self.family.block_ram.modes[0][0]
@@ -264,7 +265,9 @@ class Segment:
         heads = sum(work.tiles * _head_words(own[0], work.lined) for work in works)
         fixed = fixed_cycles(own[0])
         cycles = sum(work.cycles + fixed * work.tiles for work in works)
-        words = 2 * descriptor_words(array) + sum(work.words for work in works)
+        functions = [task.lines[0].ranked for task in self.network.tasks if task.lines]
+        loads = load_words([one for one in functions if one is not None], own[0])
+        words = 2 * descriptor_words(array) + sum(work.words for work in works) + loads
         return _Timed(tuple(own), self.transfers + heads + cycles, heads + words)
 
     def _option(self, array: ArrayConfig, timed: _Timed) -> Option | None:

@@ -1,0 +1,158 @@
+"""Normalization engine: the rows of a stream with their mean taken off, divided by their deviation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nnhw.engines.join import signed_digits
+from nnhw.engines.pairwise import PairConfig, can_use_dsp
+from nnhw.engines.requantize import Requantizer
+from nnhw.engines.rows import RowConfig
+from nnhw.ir.ops.normalization import RECIPROCAL_BITS, ROOT_BITS, IntegerNorm
+from nnhw.ir.types import IntType
+
+QUOTIENT_BITS = 2 * RECIPROCAL_BITS
+"""Bits of the quotient of which a root is taken: two for each bit of the root."""
+
+
+@dataclass(frozen=True)
+class NormConfig(RowConfig):
+    """Parameters of a normalization; a row are the elements of its axis, which follow one another in the stream.
+
+    Parameters
+    ----------
+    op: what it computes.
+    requantizer: applied to the results, one row of it for each channel; None: they leave as they are.
+    dsp: products are made in DSP blocks, those that `can_use_dsp`.
+
+    Timing: see `RowConfig`. Of sum and squares the spread is made, bit by bit of the sum; it is brought to its highest
+    bits, two places a cycle; a number is divided by it, a quotient bit a cycle, and a root takes two of them at a time.
+    """
+
+    op: IntegerNorm
+    requantizer: Requantizer | None = None
+    dsp: bool = False
+
+    @property
+    def squares(self) -> PairConfig:
+        """The squares of all lanes."""
+        return self._products(self.source, self.source)
+
+    @property
+    def factor(self) -> PairConfig:
+        """The products of all lanes with the root of the row."""
+        return self._products(self.distance, IntType(0, (1 << RECIPROCAL_BITS) - 1))
+
+    def _products(self, left: IntType, right: IntType) -> PairConfig:
+        dsp = self.dsp and can_use_dsp(left, right)
+        return PairConfig("product", left, right, self.lanes, self.chunks, self.rows, dsp=dsp)
+
+    @property
+    def total(self) -> IntType:
+        """Type of the sum of a row."""
+        return IntType(self.length * self.source.low, self.length * self.source.high)
+
+    @property
+    def squared(self) -> IntType:
+        """Type of the sum of the squares of a row."""
+        return IntType(0, self.length * max(self.source.low**2, self.source.high**2))
+
+    @property
+    def distance(self) -> IntType:
+        """Type of what is multiplied by the root: the length times an element, with the sum taken off.
+
+        Without a centre, the power of two in the length is left to the shift behind the product.
+        """
+        if not self.op.centered:
+            odd = self.length >> self.even_bits
+            return IntType(odd * self.source.low, odd * self.source.high)
+        reach = (self.length - 1) * (self.source.high - self.source.low)
+        return IntType(-max(reach, 1), max(reach, 1))
+
+    @property
+    def even_bits(self) -> int:
+        """Places by which products are shifted up: those of the power of two in the length, without a centre."""
+        return 0 if self.op.centered else (self.length & -self.length).bit_length() - 1
+
+    @property
+    def factor_digits(self) -> list[tuple[int, int]]:
+        """(shift, sign) of the digits of the length, or its odd part, by which elements are multiplied."""
+        return signed_digits(self.length >> self.even_bits)
+
+    @property
+    def scale_levels(self) -> int:
+        """Register stages of the product of an element with the length."""
+        return (len(self.factor_digits) - 1).bit_length()
+
+    @property
+    def spread_steps(self) -> int:
+        """Bits of the sum and of the length that make the spread."""
+        return max(self.length.bit_length(), self.total.bits if self.op.centered else 0)
+
+    @property
+    def spread_bits(self) -> int:
+        """Bits of the spread, an even number, at least those of the number whose root is taken."""
+        reach = self.source.high - self.source.low
+        most = self.length**2 * reach**2 // 4 if self.op.centered else self.length * self.squared.high
+        bits = (most + self.op.epsilon).bit_length()
+        return max(ROOT_BITS, bits + bits % 2)
+
+    @property
+    def most_shifts(self) -> int:
+        """Steps that bring the spread to its highest bits, at most, two bits each."""
+        return self.spread_bits // 2 - 1
+
+    @property
+    def collect_levels(self) -> int:
+        """Cycles from a beat to the sum of squares."""
+        return self.squares.levels + self.tree_levels + 1
+
+    @property
+    def total_levels(self) -> int:
+        """Cycles from a beat to the sum."""
+        return self.tree_levels + 1
+
+    @property
+    def solve_cycles(self) -> int:
+        """Cycles from the sum of squares to the root."""
+        return (self.spread_steps + 1) + self.most_shifts + (QUOTIENT_BITS + 1)
+
+    @property
+    def shift_levels(self) -> int:
+        """Register stages of the shift of a product, which differs from row to row."""
+        return self.most_shifts.bit_length()
+
+    @property
+    def raw(self) -> IntType:
+        """Type of a result in front of the requantizer."""
+        return self.op.results(self.length)
+
+    @property
+    def element(self) -> IntType:
+        """Type of the elements that leave."""
+        return self.raw if self.requantizer is None else self.requantizer.code
+
+    @property
+    def raw_levels(self) -> int:
+        """Moves from the reading of a word to its raw results."""
+        return 1 + self.scale_levels + self.op.centered + self.factor.levels + self.shift_levels + 1
+
+    @property
+    def latency(self) -> int:
+        """Moves from the reading of a word to its results in the output buffer."""
+        return self.raw_levels + (self.requantizer.latency if self.requantizer else 0) + 1
+
+    @property
+    def requantizing(self) -> Requantizer | None:
+        """What makes codes of its results."""
+        return self.requantizer
+
+    def golden(self, *beats: np.ndarray) -> np.ndarray:
+        """Return the output beats int64 [rows * chunks, lanes] of the input beats (values)."""
+        rows = np.asarray(beats[0], dtype=np.int64).reshape(-1, self.length)
+        raw = replace(self.op, axis=0).evaluate(rows)
+        if self.requantizer is not None:
+            raw = self.requantizer.golden(raw.reshape(-1, self.requantizer.outputs))
+        return raw.reshape(-1, self.lanes)

@@ -1,0 +1,189 @@
+"""Softmax engines: one makes powers of the distances from the greatest element of a row, one behind it their shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nnhw.engines.pairwise import PairConfig
+from nnhw.engines.requantize import Requantizer
+from nnhw.engines.rows import RowConfig
+from nnhw.errors import MappingError
+from nnhw.ir.ops.normalization import RECIPROCAL_BITS, IntegerSoftmax
+from nnhw.ir.types import IntType
+
+LOGIC_POWERS = 32
+"""Words of a table of powers that are constants in logic: more are in a block RAM."""
+
+
+@dataclass(frozen=True, eq=False)
+class PowersConfig(RowConfig):
+    """Parameters of the first half of a softmax: the power of each element's distance from the greatest one of its row.
+
+    Parameters
+    ----------
+    table: int64 [distances], powers that never rise; the last one holds for all greater distances.
+    keep: bool [rows, length]; the power of an element that is not kept is 0, and it is no greatest one. None: all are.
+
+    Timing: see `RowConfig`.
+    """
+
+    table: np.ndarray
+    keep: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.keep is not None and (self.keep.shape != (self.rows, self.length) or not self.keep.any(axis=1).all()):
+            raise MappingError(
+                f"powers of {self.rows} rows of {self.length} elements need as many flags that keep them, some of each "
+                f"row, given {self.keep.shape}"
+            )
+
+    @property
+    def collect_levels(self) -> int:
+        """Cycles from a beat to the greatest element."""
+        return self.masked + self.tree_levels + 1
+
+    @property
+    def solve_cycles(self) -> int:
+        """The greatest element is the constant of its row."""
+        return 0
+
+    @property
+    def span(self) -> int:
+        """The greatest distance of two elements."""
+        return self.source.high - self.source.low
+
+    @property
+    def clamped(self) -> bool:
+        """Whether there are distances beyond the table."""
+        return self.span > len(self.words) - 1
+
+    @property
+    def words(self) -> np.ndarray:
+        """What the table holds of the distances that occur."""
+        return self.table[: self.span + 1]
+
+    @property
+    def in_logic(self) -> bool:
+        """Whether the table is constants in logic."""
+        return len(self.words) <= LOGIC_POWERS
+
+    @property
+    def masked(self) -> bool:
+        """Whether there are elements that are not kept."""
+        return self.keep is not None and not bool(self.keep.all())
+
+    @property
+    def flags(self) -> np.ndarray:
+        """What `keep` says of each beat, int64 [beats, lanes], up to where it comes again and again."""
+        assert self.keep is not None
+        beats = self.keep.reshape(-1, self.lanes).astype(np.int64)
+        periods = (rows * self.chunks for rows in range(1, self.rows + 1) if self.rows % rows == 0)
+        return next(beats[:count] for count in periods if (beats.reshape(-1, count, self.lanes) == beats[:count]).all())
+
+    @property
+    def element(self) -> IntType:
+        """Type of the powers."""
+        return IntType(0, int(self.table[0]))
+
+    @property
+    def latency(self) -> int:
+        """Moves from the reading of a word to its powers in the output buffer."""
+        return 1 + 1 + self.clamped + 1 + 1
+
+    def golden(self, *beats: np.ndarray) -> np.ndarray:
+        """Return the output beats int64 [rows * chunks, lanes] of the input beats (values)."""
+        rows = np.asarray(beats[0], dtype=np.int64).reshape(self.rows, self.length)
+        keep = np.ones_like(rows) if self.keep is None else self.keep
+        return IntegerSoftmax(0).powers(rows, self.table, keep).reshape(-1, self.lanes)
+
+
+@dataclass(frozen=True)
+class SharesConfig(RowConfig):
+    """Parameters of the second half of a softmax: of the powers of a row, the share of each one in their sum.
+
+    Parameters
+    ----------
+    op: what it computes.
+    requantizer: applied to the shares, one row of it for each channel; None: they leave as they are.
+    dsp: products are made in DSP blocks.
+
+    Timing: see `RowConfig`. The sum is brought to its highest bit, a place a cycle, and a number is divided by it, a
+    quotient bit a cycle.
+    Range: the greatest of the powers of each row is 2**15 or more.
+    """
+
+    op: IntegerSoftmax
+    requantizer: Requantizer | None = None
+    dsp: bool = False
+
+    @property
+    def factor(self) -> PairConfig:
+        """The products of all lanes with the reciprocal of the row."""
+        right = IntType(0, (1 << RECIPROCAL_BITS) - 1)
+        return PairConfig("product", self.source, right, self.lanes, self.chunks, self.rows, dsp=self.dsp)
+
+    @property
+    def total(self) -> IntType:
+        """Type of the sum of a row."""
+        return IntType(0, self.length * self.source.high)
+
+    @property
+    def most_shifts(self) -> int:
+        """Steps that bring the sum to its highest bit, at most: it has 16 bits at least."""
+        return self.total.bits - RECIPROCAL_BITS
+
+    @property
+    def collect_levels(self) -> int:
+        """Cycles from a beat to the sum."""
+        return self.tree_levels + 1
+
+    @property
+    def solve_cycles(self) -> int:
+        """Cycles from the sum to its reciprocal."""
+        return self.most_shifts + RECIPROCAL_BITS
+
+    @property
+    def shift_levels(self) -> int:
+        """Register stages of the shift of a product, which differs from row to row."""
+        return self.most_shifts.bit_length()
+
+    @property
+    def clamped(self) -> bool:
+        """Whether shares may be above the greatest one."""
+        return self.op.high < 1 << self.op.bits
+
+    @property
+    def raw(self) -> IntType:
+        """Type of a share in front of the requantizer."""
+        return IntType(0, self.op.high)
+
+    @property
+    def element(self) -> IntType:
+        """Type of the elements that leave."""
+        return self.raw if self.requantizer is None else self.requantizer.code
+
+    @property
+    def raw_levels(self) -> int:
+        """Moves from the reading of a word to its shares."""
+        return 1 + self.factor.levels + self.shift_levels + 1 + self.clamped
+
+    @property
+    def latency(self) -> int:
+        """Moves from the reading of a word to its results in the output buffer."""
+        return self.raw_levels + (self.requantizer.latency if self.requantizer else 0) + 1
+
+    @property
+    def requantizing(self) -> Requantizer | None:
+        """What makes codes of its results."""
+        return self.requantizer
+
+    def golden(self, *beats: np.ndarray) -> np.ndarray:
+        """Return the output beats int64 [rows * chunks, lanes] of the input beats (values)."""
+        rows = np.asarray(beats[0], dtype=np.int64).reshape(-1, self.length)
+        raw = replace(self.op, axis=0).shares(rows)
+        if self.requantizer is not None:
+            raw = self.requantizer.golden(raw.reshape(-1, self.requantizer.outputs))
+        return raw.reshape(-1, self.lanes)

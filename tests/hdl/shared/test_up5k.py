@@ -1,0 +1,36 @@
+"""The shared engine as the UP5K gets it: its step memory takes the block RAMs of the cost model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from nnhw.boards import load_board
+from nnhw.engines.shared.array import Requantizing
+from nnhw.families import ICE40
+from nnhw.flow.implementation.synthesis import synthesize
+from nnhw.flow.virtual.device import make_linked_device
+from nnhw.mapping.shared.accelerator import map_program
+from nnhw.mapping.shared.compile import network_of
+from nnhw.mapping.shared.program.needs import with_widths
+from nnhw.mapping.shared.search.cost import array_cost
+from tests.flow.designs import top_of
+from tests.mapping.shared.networks import CURVED
+from tests.mapping.shared.programs import array_of
+
+BOARD = load_board("icebreaker")
+
+
+def test_a_step_memory_of_the_up5k_takes_the_blocks_of_the_cost_model(tmp_path: Path) -> None:
+    body = CURVED["curved"](0)
+    shape = array_of(4, 1, 8, words=1 << 14, rows=256)
+    array = replace(with_widths(network_of(body), shape, Requantizing.LOGIC), dsp=True)
+    accelerator, _ = map_program(body, BOARD.name, array)
+    assert BOARD.uart is not None
+    device = make_linked_device(accelerator, 24_000_000, BOARD.uart)
+    netlist = synthesize(top_of(device, BOARD, 24e6).rtlil, BOARD, tmp_path, dsp=True)
+    taken, plain = (array_cost(one, ICE40, True) for one in (array, replace(array, step_memory=None)))
+    assert netlist.resources.ebr == taken.ebr + ICE40.room.link.ebr > plain.ebr + ICE40.room.link.ebr + 2
+    lookups = [memory for memory in netlist.memories if "lookup" in memory.name]
+    assert len(lookups) == 3
+    assert sum(memory.ebr for memory in lookups) == taken.ebr - plain.ebr

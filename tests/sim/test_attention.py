@@ -1,0 +1,25 @@
+"""Products of two computed matrices in RTL: every boundary equals the IR, cycles equal the prediction."""
+
+from __future__ import annotations
+
+import pytest
+
+from nnhw.flow.verification.equality import check_equality
+from nnhw.mapping.mapper import map_body
+from tests.flow.test_virtual import needs_compiler
+from tests.mapping.attention import PRODUCTS
+from tests.sim.networks import random_codes
+from tests.sim.test_networks import BUDGET, FRAMES, PATTERNS
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_product_in_rtl_equals_ir_and_prediction(name: str) -> None:
+    body = PRODUCTS[name]()
+    accelerator = map_body(body, "icebreaker", BUDGET, target_interval=300)
+    plain, _ = equalities = check_equality(accelerator, body, random_codes(body, FRAMES), PATTERNS)
+    assert all(equality.equal for equality in equalities)
+    schedule = accelerator.schedule
+    assert plain.run.latency_cycles == schedule.latency_cycles
+    assert schedule.interval_in(plain.run.ends) == (schedule.interval if schedule.joined else None)
+    assert plain.run.ends == schedule.ends(FRAMES)
