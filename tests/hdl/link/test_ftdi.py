@@ -12,10 +12,10 @@ from nnhw.driver.session import Session
 from nnhw.hdl.link.device import LinkedEngine
 from nnhw.hdl.link.ftdi import FtdiDevice
 from nnhw.links import Ftdi
-from nnhw.protocol import DeviceIdentity
+from nnhw.protocol import DeviceIdentity, ProgramState, program_image
 from sim.ft2232h import COPI, SCK, SELECT
 from tests.hdl.link.chips import SharedFlash
-from tests.hdl.link.engines import SumEngine
+from tests.hdl.link.engines import ProgramEngine, SumEngine
 from tests.hdl.link.ftdi_pins import FtdiPins, link_at
 from tests.hdl.link.wire import IDENTITY
 
@@ -114,6 +114,19 @@ def test_flash_is_programmed_beside_an_ftdi_device(holds: bool) -> None:
         link.close()
         assert flash.content[: len(data)] == data
     assert pins.clashes == 0
+
+
+def test_device_loads_its_program_from_the_flash_before_the_driver_has_the_pins() -> None:
+    identity = DeviceIdentity(IDENTITY.model_hash, 60, 5, 48_000_000)
+    image = program_image(ProgramEngine.ARRAY_ID, bytes((60, 5, 0, 7)) + bytes(20), 5)
+    flash = SharedFlash(bytes(0x20) + image)
+    pins = FtdiPins(FtdiDevice(LinkedEngine(ProgramEngine(), identity, ProgramEngine.ARRAY_ID, 0x20)), flash)
+    pins.longest_rest_ps = 50_000_000
+    link, _, _ = link_at(pins)
+    assert flash.commands == [SharedFlash.WAKE_UP, SharedFlash.READ]
+    edges, pins.longest_rest_ps, link.slack_s = flash.edges, 2_000_000, 0.003
+    assert Session(link).program_status().state == ProgramState.READY
+    assert (flash.edges - edges, pins.clashes) == (0, 0)
 
 
 def test_link_rates_follow_chip_board_and_clock() -> None:
