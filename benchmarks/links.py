@@ -1,6 +1,7 @@
 """Every link of a board: what its gateware takes, what passes it in theory, and in simulation from host to logits.
 
-The pins are driven bit by bit, as the drivers do it, at the rates of the board file; the host and its USB take no time.
+The pins are driven bit by bit, as the drivers do it, at the rates of the board file. The host and its USB take no
+time, but for the link of an FTDI chip: there the driver itself runs, on a simulated USB and chip (`sim.ft2232h`).
 Under faults a damaged copy of each frame, or a part of it, goes in front of it.
 """
 
@@ -32,11 +33,14 @@ from nnhw.flow.tools.progress import Progress, make_progress
 from nnhw.flow.verification.simulate import simulate_pins
 from nnhw.hdl.link.device import LinkedEngine
 from nnhw.hdl.link.devices import device_at
-from nnhw.links import BoardLink, Uart
+from nnhw.links import BoardLink, Ftdi, Uart
 from nnhw.protocol import DeviceIdentity
 
 NETWORKS = ("mnist_mlp", "mnist_cnn")
 FRAMES, FAULTY_FRAMES = 50, 20
+MOST_FRAMES = 400
+USB_BYTES = 40_000
+"""Bytes of images through a link whose host and USB are simulated as well: so many that their latency passes once."""
 
 Row = dict[str, Any]
 
@@ -65,6 +69,8 @@ class Case:
     @property
     def alone(self) -> BoardLink:
         """The link as if this was its only rate."""
+        if isinstance(self.link, Ftdi):
+            return replace(self.link, hz=self.rate)
         return Uart(self.rate) if isinstance(self.link, Uart) else self.link
 
 
@@ -129,7 +135,7 @@ def load_network(name: str, board: Board, folder: Path, progress: Progress) -> N
     """Map an example; return it with images of the test set."""
     options = Options(frames=0, style="streaming")
     build = build_file(str(EXAMPLES / f"{name}.py"), board.name, options, out=folder, stop_at="map", progress=progress)
-    images = _examples_module("mnist_data").load_mnist("test")[0][:FRAMES]
+    images = _examples_module("mnist_data").load_mnist("test")[0][:MOST_FRAMES]
     codes = ir.run(ir.load(folder / "head.ir"), images)[0]
     return Network(name, build.accelerator, codes, ir.run(ir.load(folder / "lower.ir"), codes)[0])
 
@@ -149,7 +155,10 @@ def measure(case: Case, network: Network, board: Board, folder: Path) -> Row:
     # As the drivers do: a line without flow control needs an engine that is faster; SPI waits for each frame.
     stepwise = not case.link.has_port or engine < theory
     simulated = partial(simulate_pins, accelerator, clock_hz=clock_hz, link=case.link, folder=folder, rate=case.rate)
-    free = simulated(network.codes, network.outputs, stepwise=stepwise)
+    frames = FRAMES
+    if isinstance(case.link, Ftdi):
+        frames = min(MOST_FRAMES, USB_BYTES // accelerator.input_format.frame_bytes)
+    free = simulated(network.codes[:frames], network.outputs[:frames], stepwise=stepwise)
     faulty = simulated(network.codes[:FAULTY_FRAMES], network.outputs[:FAULTY_FRAMES], faults=True)
     return {
         "engine": round(engine),

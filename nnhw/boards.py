@@ -13,7 +13,7 @@ from typing import Any, get_args, get_type_hints
 
 from nnhw.errors import BoardError, NnhwError, raise_all
 from nnhw.families import FAMILIES
-from nnhw.links import LINKS, BoardLink, Spi, Uart
+from nnhw.links import LINKS, BoardLink, Ftdi, Spi, Uart
 from nnhw.reading import is_plain_name, parse_toml
 
 BOARD_NAMES = (
@@ -105,6 +105,7 @@ class Board:
     aliases: other names of the board.
     flash: flash from which the device may load a program when it starts; None: it does not.
     spi: pins for a microcontroller; None: the board has none for it.
+    ftdi: pins of the flash by which an FTDI chip reaches the FPGA, too; None: the board has none.
     link: kind of the link that a build is for when none is asked for.
     """
 
@@ -123,6 +124,7 @@ class Board:
     aliases: tuple[str, ...] = ()
     flash: Flash | None = None
     spi: Spi | None = None
+    ftdi: Ftdi | None = None
     link: str = Uart.kind
 
     @property

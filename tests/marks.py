@@ -29,6 +29,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "export/test_onnx_loops.py": ("slow",),
     "export/test_c.py": ("slow",),
     "export/test_driver.py": ("slow",),
+    "hdl/link/test_ftdi.py": ("slow",),
     "hdl/link/test_rates.py": ("slow",),
     "hdl/link/test_uart.py::test_uart_device_speaks_the_rate_of_its_host": ("slow",),
     "hdl/link/test_uart.py::test_uart_device_answers_through_its_pins": ("slow",),

@@ -74,10 +74,12 @@ HOMES: dict[str, tuple[str, ...]] = {
     "onnxruntime": ("frontend/onnx/", "export/onnx_runtime.py"),
     "optuna": ("searching/",),
     "plotly": ("searching/plotting.py",),
+    "pyftdi": ("driver/links/ftdi.py",),
     "qonnx": ("frontend/onnx/",),
     "serial": ("driver/links/serial.py",),
     "tflite": ("frontend/tflite/",),
     "typer": ("cli.py",),
+    "usb": ("driver/links/ftdi.py", "../sim/"),
 }
 
 

@@ -39,8 +39,10 @@ def open(
     ----------
     build_dir: a folder that `nnhw build` made.
     link: `model` (the IR interpreter answers), the name of a serial port, `auto` (the only board that is plugged in),
-        or a link that is open already, such as one to simulated hardware.
-    baud: bits per second of a serial port; or several rates, fastest first, which are tried until the device answers.
+        `ftdi` or `ftdi:SERIAL` (an FTDI chip as SPI controller), or a link that is open already, such as one to
+        simulated hardware.
+    baud: bits per second of a serial port, or of an FTDI chip's clock; or several rates, fastest first, which are tried
+        until the device answers.
     clock_hz: clock that the device of link `model` reports, in Hz.
     max_retries: attempts in a row without progress, after the first.
     progress: called with bytes taken and bytes in all, while a program is sent to a device that does not have it yet.
@@ -100,6 +102,10 @@ def make_link(
         raise InputError("link 'c' needs C that is compiled, which the driver alone cannot make; use nnhw.open")
     if name == "model":
         return make_model_link(accelerator, ir.load(folder / "lower.ir"), clock_hz)
+    if name == "ftdi" or name.startswith("ftdi:"):
+        from nnhw.driver.links.ftdi import FtdiLink
+
+        return open_fastest(rates, lambda hz: FtdiLink(name, hz), notice)
     from nnhw.driver.links.serial import SerialLink, find_port
 
     port = find_port() if name == "auto" else name

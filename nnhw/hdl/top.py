@@ -143,7 +143,7 @@ class Top(wiring.Component):
         m.d.comb += ResetSignal("sync").eq(clock.reset)
         m.submodules.device = self.device
         self._connect_link(m, platform)
-        if hasattr(self.device, "cs"):
+        if hasattr(self.device, "cs") and not self.board.host_link.shares_flash:
             self._connect_flash(m, platform)
         return m
 
@@ -153,6 +153,9 @@ class Top(wiring.Component):
         name = link.resource_name
         # Requested without buffers: pins that the device does not use, such as flow control, stay out of the design.
         pins = platform.request(name, dir={pin.name: "-" for pin in platform.lookup(name).ios})
+        if link.shares_flash and hasattr(device, "cs"):
+            self._connect_shared(m, pins)
+            return
         for port in link.ports:
             m.submodules[port.name] = buffer = io.Buffer(port.direction, getattr(pins, port.name))
             if port.direction == "i":
@@ -161,6 +164,19 @@ class Top(wiring.Component):
             m.d.comb += buffer.o.eq(getattr(device, port.gateware))
             if port.enable:
                 m.d.comb += buffer.oe.eq(getattr(device, port.enable))
+
+    def _connect_shared(self, m: Module, pins: Any) -> None:
+        """Connect a device that reads the flash to the pins of a link that are the flash's: both ways, in turns."""
+        device: Any = self.device
+        told = {"cs": ~device.cs, "sck": device.clk, "copi": device.copi}
+        for port in self.board.host_link.ports:
+            m.submodules[port.name] = buffer = io.Buffer("io", getattr(pins, port.name))
+            if port.direction == "i":
+                m.d.comb += [getattr(device, port.gateware).eq(buffer.i), buffer.oe.eq(device.loading)]
+                m.d.comb += buffer.o.eq(told[port.name])
+            else:
+                m.d.comb += [device.cipo.eq(buffer.i), buffer.oe.eq(getattr(device, port.enable))]
+                m.d.comb += buffer.o.eq(getattr(device, port.gateware))
 
     def _connect_flash(self, m: Module, platform: Any) -> None:
         """Connect the device to the flash, and hold the other inputs of the flash chip inactive.
@@ -271,22 +287,37 @@ def _look_up(board: Board, platform: Platform, field: str, resource: str) -> Any
 def _link_pins(board: Board, link: BoardLink) -> Resource:
     """Return a link as a resource at the pins that the board file gives."""
     attribute, standard = FAMILIES[board.family].pins.io_standard
-    pins = [Subsignal(port.name, Pins(link.pins[port.name], dir=port.direction, assert_width=1)) for port in link.ports]
+    ways = {port.name: "io" if link.shares_flash else port.direction for port in link.ports}
+    pins = [Subsignal(name, Pins(link.pins[name], dir=way, assert_width=1)) for name, way in ways.items()]
     return Resource(link.resource_name, 0, *pins, Attrs(**{attribute: link.io_standard or standard}))
 
 
 def _pin_problems(board: Board, platform: Platform, link: BoardLink) -> list[NnhwError]:
     """Return an error for each pin of a link in the board file that is given twice or in use by something else.
 
-    A pin of another link is in use: whatever is wired to it drives it, even if the design does not use that link.
+    A pin of another link is in use: whatever is wired to it drives it, even if the design does not use that link. A
+    link that shares the flash's pins has just these.
     """
     taken = dict.fromkeys(_pins_of(platform, board.input_clock.resource), f"that of '{board.input_clock.resource}'")
+    if board.flash is not None and link.shares_flash:
+        found = platform.lookup(board.flash.resource)
+        names = {part.name: part.ios[0].names[0] for part in found.ios}
+        needed = [names[name] for name in ("cs", "clk", "copi", "cipo")]
+        given = [link.pins[name] for name in ("cs", "sck", "copi", "cipo")]
+        return [
+            BoardError(
+                f"board '{board.name}': field '{link.kind}.{port}' must be pin {need} of '{board.flash.resource}', "
+                f"with which this link shares its pins, but is {has}; correct the board file"
+            )
+            for port, need, has in zip(("cs", "sck", "copi", "cipo"), needed, given, strict=True)
+            if need != has
+        ]
     if board.flash is not None:
         taken |= dict.fromkeys(_pins_of(platform, board.flash.resource), f"one of '{board.flash.resource}'")
     for other in board.links:
         if other is not link and other.resource:
             taken |= dict.fromkeys(_pins_of(platform, other.resource), f"one of '{other.resource}'")
-        elif other is not link:
+        elif other is not link and not other.shares_flash:
             taken |= {pin: f"'{other.kind}.{name}' as well" for name, pin in other.pins.items()}
     problems: list[NnhwError] = []
     for name, pin in link.pins.items():

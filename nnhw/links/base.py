@@ -39,7 +39,8 @@ class BoardLink(Protocol):
     -------
     kind: name of the table in the board file, and of the link on the command line.
     title: name of the link in messages.
-    has_port: a computer reaches it by a serial port; else only a microcontroller does.
+    has_port: a computer reaches it; else only a microcontroller does.
+    shares_flash: its pins are those of the flash.
     ports: its pins; there is a field of the same name for each.
     speed_field: name of the field with its speed, in bits per second.
     speed_unit: unit of that number in messages.
@@ -51,6 +52,7 @@ class BoardLink(Protocol):
     kind: ClassVar[str]
     title: ClassVar[str]
     has_port: ClassVar[bool]
+    shares_flash: ClassVar[bool] = False
     ports: ClassVar[tuple[Port, ...]]
     speed_field: ClassVar[str]
     speed_unit: ClassVar[str]

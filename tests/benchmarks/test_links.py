@@ -20,6 +20,8 @@ def test_cases_are_all_links_at_all_rates() -> None:
         "uart at 12,000,000 baud, also 3,000,000",
         "uart at 3,000,000 baud, also 12,000,000",
         "spi at 6,000,000 bit/s",
+        "ftdi at 30,000,000 bit/s, also 15,000,000",
+        "ftdi at 15,000,000 bit/s, also 30,000,000",
     ]
     assert [case.name for case in cases(load_board("ulx3s"))] == ["uart at 3,000,000 baud"]
 

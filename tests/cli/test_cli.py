@@ -222,6 +222,7 @@ def test_cli_check_accepts_a_good_model(small_net: str) -> None:
         "the engine, at 48 MHz if that is reached: 12,000,000 images/s",
         "link uart at 12,000,000 baud: 119,205 images/s, the link is the bound",
         "link spi at 6,000,000 bit/s: 74,503 images/s, the link is the bound",
+        "link ftdi at 30,000,000 bit/s: 372,516 images/s, the link is the bound",
     ]
     shown = [line.partition(":")[0] for line in result.stderr.splitlines() if not line.endswith("...")]
     assert shown == ["load", "capture", "lower", "map"]

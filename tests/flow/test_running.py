@@ -451,6 +451,31 @@ def test_open_tries_the_rates_that_were_built(
     assert asked == tried
 
 
+@pytest.mark.parametrize("name", ["auto", "ftdi", "ftdi:ib7"])
+def test_open_opens_the_ftdi_chip_that_the_build_is_for(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    build = nnhw.build(source.model, source.example_input, name="small", out=tmp_path / "b", stop_at="map", link="ftdi")
+    asked: list[tuple[str, float]] = []
+
+    class Chip:
+        def __init__(self, link: str, hz: float) -> None:
+            asked.append((link, hz))
+            raise LinkError(f"'{link}' cannot be opened")
+
+    monkeypatch.setattr("nnhw.driver.links.ftdi.FtdiLink", Chip)
+    with pytest.raises(LinkError, match="cannot be opened"):
+        nnhw.open(build, name)
+    found = "ftdi" if name == "auto" else name
+    assert asked == [(found, 30_000_000), (found, 15_000_000)]
+    with pytest.raises(LinkError) as caught:
+        nnhw.open(build, "/dev/ttyUSB1")
+    assert str(caught.value) == (
+        f"build '{build.path}' is for the board's link 'ftdi', not for '/dev/ttyUSB1'; use --link ftdi, or build it "
+        "for the other link with 'nnhw build --link'"
+    )
+
+
 def test_open_rejects_a_port_for_a_link_to_a_microcontroller(source: Source, tmp_path: Path) -> None:
     options = {"link": "spi", "style": "streaming"}
     build = nnhw.build(source.model, source.example_input, name="small", out=tmp_path / "b", stop_at="map", **options)
@@ -458,5 +483,5 @@ def test_open_rejects_a_port_for_a_link_to_a_microcontroller(source: Source, tmp
         nnhw.open(build, "/dev/ttyUSB1")
     assert str(caught.value) == (
         f"build '{build.path}' is for the board's link 'spi', which no port of this computer speaks; "
-        "drive it from a microcontroller, or build it with --link uart"
+        "drive it from a microcontroller, or build it with --link uart or --link ftdi"
     )

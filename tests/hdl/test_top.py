@@ -14,8 +14,12 @@ from amaranth.sim import Simulator
 
 from nnhw.boards import Board, Flash, InputClock, Uart, list_boards, load_board
 from nnhw.errors import BoardError
+from nnhw.hdl.link.device import LinkedEngine
+from nnhw.hdl.link.ftdi import FtdiDevice
 from nnhw.hdl.pll import nearest_at_most
 from nnhw.hdl.top import StartReset, TopDesign, load_platform, make_top
+from nnhw.protocol import DeviceIdentity
+from tests.hdl.link.engines import ProgramEngine, SumEngine
 
 OTHER_CLOCK = "board 'icebreaker': '{}' is in amaranth-boards an oscillator"
 
@@ -108,8 +112,9 @@ def test_top_runs_at_the_oscillator_where_there_is_no_pll() -> None:
 def test_top_takes_the_pins_that_a_board_file_names(name: str, board_class: str, expected: set[str]) -> None:
     board = load_board(name)
     clock = board.input_clock if board.family == "ecp5" else InputClock("clk16", 16_000_000, "core")
+    uart = Uart(1_000_000, rx="A2", tx="A1")
     mine = dataclasses.replace(
-        board, platform=f"amaranth_boards.{board_class}", uart=Uart(1_000_000, rx="A2", tx="A1"), input_clock=clock
+        board, platform=f"amaranth_boards.{board_class}", uart=uart, input_clock=clock, ftdi=None
     )
     design = make_top(lambda clock_hz: Echo(), mine, nearest_at_most(mine, 48e6))
     assert expected < set(design.constraints.splitlines())
@@ -300,6 +305,34 @@ def test_top_puts_the_spi_port_at_the_pins_of_the_board_file() -> None:
     }
 
 
+def test_top_puts_an_ftdi_chip_at_the_pins_of_the_flash() -> None:
+    """They are the flash's in amaranth-boards, too; a device that reads the flash drives them in turns."""
+    board = load_board("icebreaker").with_link("ftdi")
+    identity = DeviceIdentity("3f1c09a5b77e2d84", 12, 5, 48_000_000)
+    plain = LinkedEngine(SumEngine(12, 5), identity)
+    loading = LinkedEngine(ProgramEngine(), identity, ProgramEngine.ARRAY_ID, 0x20000)
+    for device, outputs in ((plain, 1), (loading, 4)):
+        design = make_top(
+            lambda clock_hz, device=device: FtdiDevice(device), board, nearest_at_most(board, board.target_clock_hz)
+        )
+        pins = dict(line.split()[1:] for line in design.constraints.splitlines() if line.startswith("set_io"))
+        names = {"cs": "16", "sck": "15", "copi": "14", "cipo": "17"}
+        assert pins == {"clk12_0__io": "35", **{f"nnhw_ftdi_0__{name}__io": pin for name, pin in names.items()}}
+        # An output that is switched, or both ways, has a cell with an enable.
+        assert len(re.findall(r"^\s+connect \\OUTPUT_ENABLE", design.rtlil, re.MULTILINE)) == outputs
+
+
+def test_load_platform_rejects_an_ftdi_chip_at_other_pins_than_the_flash() -> None:
+    board = load_board("icebreaker")
+    assert board.ftdi is not None
+    with pytest.raises(BoardError) as caught:
+        load_platform(dataclasses.replace(board, ftdi=dataclasses.replace(board.ftdi, copi="17", cipo="17")))
+    assert str(caught.value) == (
+        "board 'icebreaker': field 'ftdi.copi' must be pin 14 of 'spi_flash_1x', with which this link shares its pins, "
+        "but is 17; correct the board file"
+    )
+
+
 @pytest.mark.parametrize(
     ("pins", "name", "pin", "what"),
     [
@@ -323,7 +356,11 @@ def test_load_platform_rejects_pins_in_use(pins: dict[str, str], name: str, pin:
 @pytest.mark.parametrize(
     ("name", "kind", "message"),
     [
-        ("icebreaker", "usb", "--link is one of 'uart', 'spi'; given 'usb'; board 'icebreaker' has 'uart', 'spi'"),
+        (
+            "icebreaker",
+            "usb",
+            "--link is one of 'uart', 'spi', 'ftdi'; given 'usb'; board 'icebreaker' has 'uart', 'spi', 'ftdi'",
+        ),
         (
             "icestick",
             "spi",

@@ -28,7 +28,7 @@ from nnhw.flow.verification.simulate import (
     simulate_pins,
 )
 from nnhw.ir import IntType
-from nnhw.links import BoardLink, Spi, Uart
+from nnhw.links import BoardLink, Ftdi, Spi, Uart
 from tests.mapping.bodies import codes_of
 from tests.mapping.shared.networks import NETWORKS as SHARED_NETWORKS
 from tests.sim.networks import INT4, NETWORKS, SMALL, Chain, accelerator_of, mlp, random_codes
@@ -208,10 +208,12 @@ def test_simulate_pins_counts_wrong_outputs(tmp_path: Path) -> None:
     ("link", "rate"),
     [
         (Spi(8_000_000), None),
+        (Ftdi(30_000_000), None),
+        (Ftdi(30_000_000), 15_000_000),
         (Uart(3_000_000, adapter="ft2232h"), None),
         (Uart(3_000_000, adapter="ft2232h"), 3_000_000),
     ],
-    ids=["spi", "uart", "uart-slow"],
+    ids=["spi", "ftdi", "ftdi-slow", "uart", "uart-slow"],
 )
 def test_simulate_pins_survives_faults(tmp_path: Path, link: BoardLink, rate: int | None, faults: bool) -> None:
     body = mlp()

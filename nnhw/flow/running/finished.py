@@ -26,6 +26,7 @@ from nnhw.flow.pipeline import Build
 from nnhw.flow.running.accuracy import Score, score
 from nnhw.flow.tools.progress import Progress, SilentProgress
 from nnhw.ir.interpreter import joined
+from nnhw.links import Ftdi
 from nnhw.reading import load_npy
 
 if TYPE_CHECKING:
@@ -82,8 +83,29 @@ def open(
             f"build '{folder.path}' is for the board's link '{board.link}', which no port of this computer speaks; "
             f"drive it from a microcontroller, or build it with {others}"
         )
+    elif isinstance(link, str) and link != "model":
+        link = _link_name(link, board, folder)
     rates = (baud,) if baud else board.host_link.rates(_built_clock_hz(folder, board))
     return open_link(folder.path, link, rates, clock_hz, max_retries, progress, notice)
+
+
+def _link_name(link: str, board: Board, folder: BuildFolder) -> str:
+    """Return the name of a link to a board, `auto` as what the build is for.
+
+    Raises
+    ------
+    LinkError: the build is for another kind of link.
+    """
+    is_ftdi = link.partition(":")[0] == Ftdi.kind
+    if board.link == Ftdi.kind and link == "auto":
+        return Ftdi.kind
+    if is_ftdi != (board.link == Ftdi.kind):
+        remedy = "--link ftdi" if board.link == Ftdi.kind else "--link auto, or a serial port"
+        raise LinkError(
+            f"build '{folder.path}' is for the board's link '{board.link}', not for '{link}'; use {remedy}, or build "
+            "it for the other link with 'nnhw build --link'"
+        )
+    return link
 
 
 @dataclass(frozen=True)

@@ -132,9 +132,15 @@ def compile_netlist(folder: Path, board: Board, clock_hz: int, cache: Path, comp
 
     Raises
     ------
-    BuildError: the netlist has cells that cannot be simulated. ToolError: a tool is missing, or failed.
+    BuildError: the netlist has cells that cannot be simulated, or a link without a bench.
+    ToolError: a tool is missing, or failed.
     """
     netlist = json.loads((folder / NETLIST).read_text(encoding="utf-8"))["modules"]["top"]
+    if board.link not in BENCHES:
+        raise BuildError(
+            f"the netlist of a build for link '{board.link}' cannot be simulated, only those for {', '.join(BENCHES)}; "
+            "leave out --netlist-frames, or build it for one of these with --link"
+        )
     bench = (_HERE / BENCHES[board.link]).read_text(encoding="utf-8")
     models = FAMILIES[board.family].models
     sources = {

@@ -196,7 +196,7 @@ def simulate_accelerator(
     return _collect(found, simulator, frames, accelerator)
 
 
-PIN_BENCHES = {"uart": "bench_uart", "spi": "bench_spi"}
+PIN_BENCHES = {"uart": "bench_uart", "spi": "bench_spi", "ftdi": "bench_ftdi"}
 """Bench that drives the pins of a link, by kind of the link."""
 
 
@@ -236,8 +236,9 @@ def simulate_pins(
     arrays, result = folder / "arrays.npz", folder / "result.json"
     packed = accelerator.input_format.pack(codes), accelerator.output_format.pack(outputs)
     np.savez(arrays, input=packed[0], output=packed[1])
-    divisor = max(1, round(clock_hz / (rate or link.rates(clock_hz)[0])))
-    given = {"divisor": divisor, "faults": faults, "stepwise": stepwise}
+    rate = rate or link.rates(clock_hz)[0]
+    divisor = max(1, round(clock_hz / rate))
+    given = {"divisor": divisor, "rate": rate, "clock_hz": clock_hz, "faults": faults, "stepwise": stepwise}
     plan = {"arrays": str(arrays), "result": str(result), **given}
     (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
     verilog = to_verilog(make_linked_device(accelerator, clock_hz, link), run_yosys)

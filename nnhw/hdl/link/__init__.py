@@ -3,13 +3,16 @@
 from .device import LinkedEngine
 from .devices import device_at
 from .flash import FlashReader
+from .ftdi import ClockedSpiPeripheral, FtdiDevice
 from .processor import Link
 from .program import ProgramSignature
 from .spi import SpiDevice, SpiPeripheral
 from .uart import RateDetector, UartDevice, UartReceiver, UartTransmitter
 
 __all__ = [
+    "ClockedSpiPeripheral",
     "FlashReader",
+    "FtdiDevice",
     "Link",
     "LinkedEngine",
     "ProgramSignature",

@@ -20,9 +20,14 @@ The link resets the engine by `ResetInserter`; a second reset would cost a gate 
 """
 
 
+FLASH_OUTPUTS = ("cs", "clk", "copi", "loading")
+"""Ports of a device towards the flash; `loading` says that the others are to be driven, where somebody shares them."""
+
+
 def flash_pins(flash_offset: int | None) -> dict[str, Any]:
     """Return the ports of a device that reads its program from flash; none without an offset. See `FlashReader`."""
-    return {} if flash_offset is None else {"cs": Out(1), "clk": Out(1), "copi": Out(1), "cipo": In(1)}
+    outputs = dict.fromkeys(FLASH_OUTPUTS, Out(1))
+    return {} if flash_offset is None else {**outputs, "cipo": In(1)}
 
 
 class LinkedEngine(wiring.Component):
@@ -44,6 +49,7 @@ class LinkedEngine(wiring.Component):
     i, o: streams of bytes from and to the host.
     overrun: In(1), strobe: a byte from the host was lost in front of `i`.
     cs, clk, copi: Out(1), cipo: In(1), only with a `flash_offset`: pins of the flash, see `FlashReader`.
+    loading: Out(1), only with a `flash_offset`: the flash is being read.
     """
 
     def __init__(
@@ -90,7 +96,7 @@ class LinkedEngine(wiring.Component):
     def connect_flash(self, m: Module, outer: Any) -> None:
         """Connect the flash's ports of this device, if it has them, to the ports of the same names of `outer`."""
         if self.flash_offset is not None:
-            m.d.comb += [getattr(outer, name).eq(getattr(self, name)) for name in ("cs", "clk", "copi")]
+            m.d.comb += [getattr(outer, name).eq(getattr(self, name)) for name in FLASH_OUTPUTS]
             m.d.comb += self.cipo.eq(outer.cipo)  # type: ignore[attr-defined]
 
     def _connect_program(self, m: Module, link: Link) -> Value:
@@ -108,6 +114,6 @@ class LinkedEngine(wiring.Component):
             flash.reset.eq(link.reset_engine),
             flash.decided.eq((state == ProgramState.READY) | (state == ProgramState.REFUSED)),
             flash.cipo.eq(self.cipo),
-            *(getattr(self, name).eq(getattr(flash, name)) for name in ("cs", "clk", "copi")),
+            *(getattr(self, name).eq(getattr(flash, name)) for name in FLASH_OUTPUTS),
         ]
         return link.reset_engine | flash.reset_engine

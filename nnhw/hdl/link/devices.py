@@ -8,6 +8,7 @@ from amaranth.lib import wiring
 
 from nnhw.errors import InputError
 from nnhw.hdl.link.device import LinkedEngine
+from nnhw.hdl.link.ftdi import FtdiDevice
 from nnhw.hdl.link.spi import SpiDevice
 from nnhw.hdl.link.uart import UartDevice
 from nnhw.links import BoardLink, Uart
@@ -31,6 +32,7 @@ def _uart_device(device: LinkedEngine, link: BoardLink) -> UartDevice:
 DEVICES: Mapping[str, Callable[[LinkedEngine, BoardLink], wiring.Component]] = {
     "uart": _uart_device,
     "spi": lambda device, link: SpiDevice(device),
+    "ftdi": lambda device, link: FtdiDevice(device),
 }
 """Makes the component between pins and device, by the kind of the link."""
 

@@ -175,6 +175,7 @@ class FlashLoader(wiring.Component):
     reset: In(1), the engine is being reset by the link.
     reset_engine: Out(1), the engine has to be reset as well, for the byte of the link that follows.
     decided: In(1), the program is READY or REFUSED.
+    loading: Out(1), the flash is being read: its pins are the device's.
     cs, clk, copi, cipo: see `FlashReader`.
     """
 
@@ -188,6 +189,7 @@ class FlashLoader(wiring.Component):
                 "reset": In(1),
                 "reset_engine": Out(1),
                 "decided": In(1),
+                "loading": Out(1, init=1),
                 "cs": Out(1),
                 "clk": Out(1),
                 "copi": Out(1),
@@ -205,6 +207,7 @@ class FlashLoader(wiring.Component):
             self.clk.eq(reader.clk),
             self.copi.eq(reader.copi),
             self.reset_engine.eq(hold[1:].any()),
+            self.loading.eq(reader.busy),
             self.o.payload.eq(Mux(reader.busy, reader.o.payload, self.i.payload)),
             self.o.valid.eq(Mux(reader.busy, reader.o.valid, self.i.valid & ~hold.any())),
             reader.o.ready.eq(self.o.ready),

@@ -77,3 +77,83 @@ class FlashChip:
 
 def _bits(value: int, count: int) -> list[int]:
     return [value >> (count - 1 - bit) & 1 for bit in range(count)]
+
+
+class SharedFlash:
+    """SPI flash at pins that others use, too: sees every edge, knows what a programmer needs, and records it.
+
+    Parameters
+    ----------
+    content: from address 0 on; behind it all bits are 1.
+
+    Members
+    -------
+    content: that it has now.
+    commands: first byte of each transfer in which it was awake, and of those that wake it.
+    edges: rising edges of the clock while it was selected.
+    awake: it is not in deep power-down, in which the configuration of an iCE40 leaves it.
+    """
+
+    READ, WRITE_ENABLE, PROGRAM, ERASE, SLEEP, WAKE_UP, IDENTIFY = 0x03, 0x06, 0x02, 0xC7, 0xB9, 0xAB, 0x9F
+    IDENTITY = bytes((0xEF, 0x70, 0x18))
+
+    def __init__(self, content: bytes = b"") -> None:
+        self.content = bytearray(content)
+        self.commands: list[int] = []
+        self.edges = 0
+        self.awake = self._writable = False
+        self._bits: list[int] = []
+
+    def at(self, pins: Any) -> Callable[[Any], Any]:
+        """Return the process at pins `selected`, `clk`, `copi`, which answers at `flash_cipo` and `flash_drives`."""
+
+        async def run(ctx: Any) -> None:
+            before = 0
+            async for selected, clk in ctx.changed(pins.selected, pins.clk):
+                if not selected:
+                    self._end()
+                    ctx.set(pins.flash_drives, 0)
+                elif clk and not before:
+                    self.edges += 1
+                    self._bits.append(ctx.get(pins.copi))
+                elif before and not clk:
+                    self._answer(ctx, pins)
+                before = clk
+
+        return run
+
+    def _received(self) -> bytes:
+        whole = len(self._bits) // 8 * 8
+        return int("0" + "".join(map(str, self._bits[:whole])), 2).to_bytes(whole // 8, "big")
+
+    def _end(self) -> None:
+        """Obey a command when the select goes away, if it ends with a whole byte."""
+        told, whole = self._received(), len(self._bits) % 8 == 0
+        self._bits.clear()
+        if not told or not (self.awake or told[0] == self.WAKE_UP):
+            return
+        self.commands.append(told[0])
+        if not whole:
+            return
+        if told[0] in (self.WAKE_UP, self.SLEEP):
+            self.awake = told[0] == self.WAKE_UP
+        if self._writable and told[0] == self.ERASE:
+            self.content[:] = b"\xff" * len(self.content)
+        if self._writable and told[0] == self.PROGRAM:
+            at = int.from_bytes(told[1:4], "big")
+            self.content[at : at + len(told) - 4] = told[4:]
+        self._writable = told[0] == self.WRITE_ENABLE
+
+    def _answer(self, ctx: Any, pins: Any) -> None:
+        told, place = self._received(), len(self._bits)
+        if not told or not self.awake:
+            return
+        if told[0] == self.IDENTIFY:
+            data, place = self.IDENTITY, place - 8
+        elif told[0] == self.READ and len(told) >= 4:
+            data, place = bytes(self.content[int.from_bytes(told[1:4], "big") :]), place - 32
+        else:
+            return
+        byte = data[place // 8] if place // 8 < len(data) else 0xFF
+        ctx.set(pins.flash_drives, 1)
+        ctx.set(pins.flash_cipo, byte >> (7 - place % 8) & 1)
