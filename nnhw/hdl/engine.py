@@ -273,10 +273,10 @@ def _is_shared(hardware: wiring.Component) -> bool:
     return isinstance(hardware, SharedEngine)
 
 
-def _hardware(config: EngineConfig, preloaded: bool, forgetful: bool) -> wiring.Component:
+def _hardware(config: EngineConfig, preloaded: bool, can_forget: bool) -> wiring.Component:
     """Return the hardware of an engine; for the parameters see those of `SharedEngine`, which alone has them."""
     if (program := config.program) is not None:
-        return SharedEngine(program.array, program if preloaded else None, forgetful)
+        return SharedEngine(program.array, program if preloaded else None, can_forget)
     if isinstance(config, OwnEngine):
         hardware: wiring.Component = config.hardware()
         return hardware

@@ -43,13 +43,13 @@ class SharedEngine(wiring.Component):
     ----------
     array: parameters of the hardware.
     preloaded: a program that is in the memory from the start, for simulations; None: there is none.
-    forgetful: there is the input `forget`; for all but the first of several shared engines, see `ChainLoader`.
+    can_forget: there is the input `forget`; for all but the first of several shared engines, see `ChainLoader`.
 
     Members
     -------
     i: stream of beats, taken only while there is a program. o: stream of bytes.
     load: stream of the bytes of a program's image.
-    forget: in, strobe: drop the program; only if `forgetful`.
+    forget: in, strobe: drop the program; only if `can_forget`.
     state, reason, crc, output_bytes: out, see `ProgramSignature`; they survive a reset.
     busy: out, the array multiplies in this cycle. record: out, index of the record that runs.
     input_waits, output_waits: out, in this cycle the record waits for a beat; for room for a byte.
@@ -58,8 +58,8 @@ class SharedEngine(wiring.Component):
     Timing: see `nnhw.engines.shared.cycles`.
     """
 
-    def __init__(self, array: ArrayConfig, preloaded: SharedConfig | None = None, forgetful: bool = False) -> None:
-        self.array, self.preloaded, self.forgetful = array, preloaded, forgetful
+    def __init__(self, array: ArrayConfig, preloaded: SharedConfig | None = None, can_forget: bool = False) -> None:
+        self.array, self.preloaded, self.can_forget = array, preloaded, can_forget
         tap = array.granule_bits + array.address_bits + max((array.slices - 1).bit_length(), 1)
         beat = data.ArrayLayout(unsigned(array.activation_bits), array.i_lanes)
         super().__init__(
@@ -77,7 +77,7 @@ class SharedEngine(wiring.Component):
                 "output_waits": Out(1),
                 "tap_valid": Out(1),
                 "tap_payload": Out(tap),
-                **({"forget": In(1)} if forgetful else {}),
+                **({"forget": In(1)} if can_forget else {}),
             }
         )
 
@@ -97,7 +97,7 @@ class SharedEngine(wiring.Component):
         array, program = self.array, self.preloaded
         image = program.image if program else b""
         status = (int.from_bytes(image[-4:], "little"), program.o_beats) if program else None
-        m.submodules.loader = self.loader = Loader(array, status, self.forgetful)
+        m.submodules.loader = self.loader = Loader(array, status, self.can_forget)
         m.submodules.memory = self.memory = WordMemory(
             array.words, array.word_bits, array.slices, program.words if program else ()
         )
@@ -129,7 +129,7 @@ class SharedEngine(wiring.Component):
     def _program(self, m: Module) -> None:
         """Connect loader, sequencer and descriptor."""
         loader, sequencer, descriptor = self.loader, self.sequencer, self.descriptor
-        if self.forgetful:
+        if self.can_forget:
             m.d.comb += loader.forget.eq(self.forget)
         # A register between the link and the many enables of the word that is put together from bytes.
         m.d.comb += self.load.ready.eq(1)

@@ -32,11 +32,11 @@ class Loader(wiring.Component):
     ----------
     array: the array that programs must be made for.
     preloaded: (CRC, bytes of an output) of a program that a simulation has in the memory from the start; None: none.
-    forgetful: there is the input `forget`, with which another component makes the engine drop its program.
+    can_forget: there is the input `forget`, with which another component makes the engine drop its program.
 
     Members
     -------
-    forget: in, strobe: drop the program; only if `forgetful`.
+    forget: in, strobe: drop the program; only if `can_forget`.
     i: stream of bytes, always ready.
     take: out, strobe: the byte of `i` belongs to the body.
     body: out, the next byte belongs to the body.
@@ -44,8 +44,8 @@ class Loader(wiring.Component):
     ready: out, there is a program; one cycle late.
     """
 
-    def __init__(self, array: ArrayConfig, preloaded: tuple[int, int] | None = None, forgetful: bool = False) -> None:
-        self.array, self.preloaded, self.forgetful = array, preloaded, forgetful
+    def __init__(self, array: ArrayConfig, preloaded: tuple[int, int] | None = None, can_forget: bool = False) -> None:
+        self.array, self.preloaded, self.can_forget = array, preloaded, can_forget
         super().__init__(
             {
                 "i": In(stream.Signature(8)),
@@ -56,7 +56,7 @@ class Loader(wiring.Component):
                 "crc": Out(32),
                 "output_bytes": Out(32),
                 "ready": Out(1),
-                **({"forget": In(1)} if forgetful else {}),
+                **({"forget": In(1)} if can_forget else {}),
             }
         )
 
@@ -99,7 +99,7 @@ class Loader(wiring.Component):
                     m.d.sync += failed.eq(failed | differs)
                     with m.If(count == PROGRAM_TRAILER.size - 1):
                         m.d.sync += phase.eq(_Phase.VERDICT)
-        if self.forgetful:
+        if self.can_forget:
             with m.If(self.forget):
                 m.d.sync += stored.eq(ProgramState.EMPTY)
         with m.If(phase == _Phase.VERDICT):
