@@ -82,7 +82,7 @@ def execute(accelerator: Accelerator, codes: np.ndarray, before: Execution | Non
 
 
 def execute_all(accelerator: Accelerator, codes: Codes) -> list[Execution]:
-    """Send frames through all stages, one after the other; steps of sequences come in the order of `Turns`."""
+    """Send frames through all stages, one after the other; steps of sequences come in the order of `FrameOrder`."""
     form = accelerator.input_format
     if not form.headed:
         return [execute(accelerator, frame) for frame in as_array(codes)]

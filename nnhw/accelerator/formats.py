@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnhw.accelerator.streams import Stream, stream_order, tensor_order
-from nnhw.accelerator.turns import Turns
+from nnhw.accelerator.turns import FrameOrder
 from nnhw.engines.encoding import decode, encode
 from nnhw.engines.pack import PackConfig
 from nnhw.engines.unpack import UnpackConfig
@@ -116,9 +116,9 @@ class InputFormat:
         """Return the bytes uint8 [N, frame_bytes] of codes; if frames are steps, in the order of `order`."""
         return self._packed(self._frames(codes))
 
-    def order(self, sequences: Codes) -> Turns:
+    def order(self, sequences: Codes) -> FrameOrder:
         """Return the order in which the steps of sequences come in as frames."""
-        return Turns.of([len(sequence) for sequence in sequences], self.turns)
+        return FrameOrder.of([len(sequence) for sequence in sequences], self.turns)
 
     def pack_steps(self, codes: np.ndarray, begins: np.ndarray) -> np.ndarray:
         """Return the bytes uint8 [N, frame_bytes] of single steps.

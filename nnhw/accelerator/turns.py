@@ -9,7 +9,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Turns:
+class FrameOrder:
     """The frames to send, each of which is a step of a sequence; steps are numbered through all sequences.
 
     An accelerator with states for k sequences takes a frame of each of them in turn. Sequences are put into groups of
@@ -30,7 +30,7 @@ class Turns:
     places: np.ndarray
 
     @classmethod
-    def of(cls, lengths: Sequence[int], sequences: int) -> Turns:
+    def of(cls, lengths: Sequence[int], sequences: int) -> FrameOrder:
         """Return the order for sequences.
 
         Parameters

@@ -16,7 +16,7 @@ from nnhw.driver.image import ProgramImage
 from nnhw.driver.links.base import ByteLink
 from nnhw.driver.sending import Pace
 from nnhw.driver.session import BatchError, Progress, Session
-from nnhw.driver.steps import Batch, Stream, encode_step
+from nnhw.driver.steps import FrameBatch, StepStream, encode_step
 from nnhw.driver.turns import Turns
 from nnhw.errors import InputError, LinkError, OtherDeviceError
 from nnhw.ir import Graph, run_in_chunks
@@ -123,7 +123,7 @@ class Device:
         self.program = program
         self._head, self._tail = head, tail
         self._session = Session(link, max_retries)
-        self._stream: tuple[Stream, int] | None = None
+        self._stream: tuple[StepStream, int] | None = None
         """The stream whose state the device holds, and the number of RESETs when its last step ran; None: no one's."""
         self._turns = Turns(link.name, self._session.check_open)
         try:
@@ -326,7 +326,7 @@ class Device:
         BatchError: the link failed; its `results` are those that were finished, in the same form.
         """
         self._session.check_open()
-        batch = Batch.of(_checked(codes, self.accelerator), self.accelerator)
+        batch = FrameBatch.of(_checked(codes, self.accelerator), self.accelerator)
         try:
             return batch.results(self._run(batch, progress), self.accelerator)
         except BatchError as error:
@@ -338,11 +338,11 @@ class Device:
 
         Parameters, errors: see `infer_codes`.
         """
-        batch = Batch.of(_checked(codes, self.accelerator), self.accelerator)
+        batch = FrameBatch.of(_checked(codes, self.accelerator), self.accelerator)
         values = self.accelerator.output_format.unpack(self._run(batch))
         return values if batch.order is None else values[batch.order.places]
 
-    def _run(self, batch: Batch, progress: Progress = lambda finished, total: None) -> np.ndarray:
+    def _run(self, batch: FrameBatch, progress: Progress = lambda finished, total: None) -> np.ndarray:
         if not len(batch.frames):
             return np.zeros((0, 0), np.uint8)
         with self._turns.take():
@@ -351,7 +351,7 @@ class Device:
             starts = None if batch.order is None else batch.order.starts
             return self._session.run(batch.frames, o_bytes, self.pace, progress, starts)
 
-    def stream(self) -> Stream:
+    def stream(self) -> StepStream:
         """Return a sequence that runs step by step: `with device.stream() as stream: result = stream(step)`.
 
         Several streams may take turns. The device has one state, so at each change from one stream to another the
@@ -376,9 +376,9 @@ class Device:
             bare = tuple(np.ascontiguousarray(one.reshape(one.shape[1 + len(steps) :])) for one in results)
             return _in_form(tail, bare, as_array(step)[1])
 
-        return Stream(self, lambda step: encode_step(self, head, step), decode)
+        return StepStream(self, lambda step: encode_step(self, head, step), decode)
 
-    def run_step(self, stream: Stream, frames: np.ndarray) -> np.ndarray:
+    def run_step(self, stream: StepStream, frames: np.ndarray) -> np.ndarray:
         """Run the last step of a stream, and the steps before it if the device does not have their state.
 
         Parameters
@@ -406,7 +406,7 @@ class Device:
             self._stream = stream, self._session.resets
         return outputs[-turns:][:1]
 
-    def forget(self, stream: Stream) -> None:
+    def forget(self, stream: StepStream) -> None:
         """Note that a stream will go on from another state than the one that the device has."""
         if self._stream is not None and self._stream[0] is stream:
             self._stream = None

@@ -11,7 +11,7 @@ import numpy as np
 
 from nnhw.accelerator import Accelerator
 from nnhw.accelerator.formats import Codes
-from nnhw.accelerator.turns import Turns
+from nnhw.accelerator.turns import FrameOrder
 from nnhw.driver.arrays import as_array
 from nnhw.errors import InputError
 from nnhw.ir import run
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Batch:
+class FrameBatch:
     """The frames that are sent to a device, and how its outputs become results.
 
     Parameters
@@ -33,12 +33,12 @@ class Batch:
     """
 
     frames: np.ndarray
-    order: Turns | None = None
+    order: FrameOrder | None = None
     lengths: tuple[int, ...] = ()
     steps: int | None = None
 
     @classmethod
-    def of(cls, codes: Codes, accelerator: Accelerator) -> Batch:
+    def of(cls, codes: Codes, accelerator: Accelerator) -> FrameBatch:
         """Return the batch of codes that were checked; see `nnhw.accelerator.formats.Codes`."""
         form = accelerator.input_format
         none = np.zeros((0, form.frame_bytes), np.uint8)
@@ -78,7 +78,7 @@ class SavedState:
     frames: np.ndarray
 
 
-class Stream:
+class StepStream:
     """A sequence that is sent to a device step by step; see `Device.stream`.
 
     The device keeps the state between two calls. If it has lost it, because a frame was lost, the device was reset, or
@@ -102,7 +102,7 @@ class Stream:
         self.steps = 0
         """Steps since the sequence began."""
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> StepStream:
         return self
 
     def __exit__(

@@ -14,7 +14,7 @@ from nnhw.ir import Graph
 
 from .narrowing import NotNarrowedError
 from .sweep import devices, lowered, plain_variant, variants
-from .trials import Trial, Variant, attempt
+from .trials import FitTrial, Variant, attempt
 
 MOST_SECONDS = 60.0
 """Once so many seconds are over, a build that does not fit maps no further form of the network to give advice."""
@@ -32,7 +32,7 @@ class Advice:
     seconds: the time limit in seconds that stopped the trials; None: all forms were tried.
     """
 
-    trials: tuple[Trial, ...]
+    trials: tuple[FitTrial, ...]
     tried: int
     seconds: float | None = None
 
@@ -53,7 +53,7 @@ def advise(graph: Graph, board: str, options: Options, progress: Progress, secon
     ------
     NnhwError: what stands in the way of lowering the network.
     """
-    given, found = load_board(board), list[Trial]()
+    given, found = load_board(board), list[FitTrial]()
     free = replace(options, overrides={}, array=None)
     start = time.monotonic()
     for variant, form, target in _candidates(graph, given, found, progress):
@@ -66,12 +66,12 @@ def advise(graph: Graph, board: str, options: Options, progress: Progress, secon
     return Advice(_fitting(found), len(found))
 
 
-def _fitting(found: Sequence[Trial]) -> tuple[Trial, ...]:
+def _fitting(found: Sequence[FitTrial]) -> tuple[FitTrial, ...]:
     return tuple(one for one in found if one.fits)
 
 
 def _candidates(
-    graph: Graph, board: Board, found: Sequence[Trial], progress: Progress
+    graph: Graph, board: Board, found: Sequence[FitTrial], progress: Progress
 ) -> Iterator[tuple[Variant, Callable[[], Graph], Board]]:
     """Yield the next variant, what lowers it to its integer graph, and a board to map that on.
 

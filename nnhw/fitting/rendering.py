@@ -12,7 +12,7 @@ from nnhw.errors import LayerNeed
 
 from .advice import Advice
 from .sweep import Fits
-from .trials import Trial
+from .trials import FitTrial
 
 LEGEND = (
     "W/A: bits of weights and activations, * those that the network has; engine/s, link/s: images a second that the "
@@ -45,7 +45,7 @@ def render_advice(advice: Advice) -> RenderableType:
     return Group(table, *map(Text, remarks))
 
 
-def trial_table(title: str, trials: Sequence[Trial]) -> Table:
+def trial_table(title: str, trials: Sequence[FitTrial]) -> Table:
     """Return a table with a row for each trial, grouped by board.
 
     W/A are bits of weights and activations, engine/s and link/s images per second.
@@ -80,12 +80,12 @@ def render_needs(layers: Sequence[LayerNeed]) -> Table:
     return table
 
 
-def _bits(one: Trial) -> str:
+def _bits(one: FitTrial) -> str:
     variant = one.variant
     return f"{variant.weight_bits}/{variant.act_bits}" + ("*" if variant.own else "~" if variant.replaced else "")
 
 
-def _outcome(one: Trial) -> tuple[str, ...]:
+def _outcome(one: FitTrial) -> tuple[str, ...]:
     if not one.fits:
         said = "too large" if one.supported else "refused"
         return ("-", f"[yellow]{said}[/]", f"{one.clock_hz / 1e6:g}", "-", "-", "-")

@@ -17,7 +17,7 @@ from nnhw.notebook import facts_table
 from nnhw.passes import lower, split
 
 from .narrowing import BITS_MIN, NotNarrowedError, activations_of, narrowed, width_of, with_plain_activations
-from .trials import Trial, Variant, attempt
+from .trials import FitTrial, Variant, attempt
 
 if TYPE_CHECKING:
     import torch
@@ -39,10 +39,10 @@ class Fits:
     """
 
     name: str
-    trials: tuple[Trial, ...]
+    trials: tuple[FitTrial, ...]
 
     @property
-    def fitting(self) -> tuple[Trial, ...]:
+    def fitting(self) -> tuple[FitTrial, ...]:
         """The trials that fit, the highest rate through link and engine first."""
         return tuple(sorted((one for one in self.trials if one.fits), key=lambda one: -one.rate))
 
@@ -220,7 +220,7 @@ def _fits(
     options: Options,
     progress: Progress,
 ) -> Fits:
-    trials: list[Trial] = []
+    trials: list[FitTrial] = []
     try:
         for variant, form in variants(graph, widths):
             # Unless widths were named, fewer bits are tried only where the network as it is does not fit.
@@ -237,7 +237,7 @@ def _fits(
     return Fits(graph.name, tuple(trials))
 
 
-def _outcome(one: Trial) -> str:
+def _outcome(one: FitTrial) -> str:
     return f"{one.rate:,.0f} images/s ({one.style})" if one.fits else "does not fit"
 
 

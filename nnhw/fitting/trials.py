@@ -35,7 +35,7 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class Trial:
+class FitTrial:
     """The result of mapping a variant on a board.
 
     Parameters
@@ -86,7 +86,7 @@ class Trial:
         return max(shares.items(), key=lambda item: item[1])
 
 
-def attempt(body: Graph, variant: Variant, board: Board, alike: tuple[str, ...], options: Options) -> Trial:
+def attempt(body: Graph, variant: Variant, board: Board, alike: tuple[str, ...], options: Options) -> FitTrial:
     """Return what comes of mapping an integer graph on a board.
 
     Raises
@@ -99,7 +99,7 @@ def attempt(body: Graph, variant: Variant, board: Board, alike: tuple[str, ...],
     except MappingError as error:
         return failed(error, variant, board, alike, clock_hz)
     accelerator = mapped.accelerator
-    return Trial(
+    return FitTrial(
         board=board,
         alike=alike,
         variant=variant,
@@ -113,7 +113,7 @@ def attempt(body: Graph, variant: Variant, board: Board, alike: tuple[str, ...],
 
 def failed(
     error: MappingError | LoweringError, variant: Variant, board: Board, alike: tuple[str, ...], clock_hz: float
-) -> Trial:
+) -> FitTrial:
     """Return the trial of a network that cannot be mapped."""
     supported = isinstance(error, DoesNotFitError)
-    return Trial(board, alike, variant, "", 0.0, clock_hz, 0.0, {}, missing=first_of(error), supported=supported)
+    return FitTrial(board, alike, variant, "", 0.0, clock_hz, 0.0, {}, missing=first_of(error), supported=supported)

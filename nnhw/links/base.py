@@ -10,7 +10,7 @@ from nnhw.protocol import PAYLOAD_LIMIT_BYTES, WIRE_OVERHEAD_BYTES
 
 
 @dataclass(frozen=True)
-class Port:
+class LinkPort:
     """A pin of a link.
 
     Parameters
@@ -53,7 +53,7 @@ class BoardLink(Protocol):
     title: ClassVar[str]
     has_port: ClassVar[bool]
     shares_flash: ClassVar[bool] = False
-    ports: ClassVar[tuple[Port, ...]]
+    ports: ClassVar[tuple[LinkPort, ...]]
     speed_field: ClassVar[str]
     speed_unit: ClassVar[str]
     bits_per_byte: ClassVar[int]

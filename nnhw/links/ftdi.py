@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from nnhw.links.base import BoardLink, Port
+from nnhw.links.base import BoardLink, LinkPort
 
 CYCLES_PER_BYTE = 6
 """Fewest cycles of the design's clock per byte: 4 pass until a byte has crossed into it and left the register again."""
@@ -41,11 +41,11 @@ class Ftdi(BoardLink):
     speed_unit: ClassVar[str] = "bit/s"
     bits_per_byte: ClassVar[int] = 8
     shares_flash: ClassVar[bool] = True
-    ports: ClassVar[tuple[Port, ...]] = (
-        Port("cs", "i", "ftdi_cs"),
-        Port("sck", "i", "ftdi_sck"),
-        Port("copi", "i", "ftdi_copi"),
-        Port("cipo", "o", "ftdi_cipo", "ftdi_listens"),
+    ports: ClassVar[tuple[LinkPort, ...]] = (
+        LinkPort("cs", "i", "ftdi_cs"),
+        LinkPort("sck", "i", "ftdi_sck"),
+        LinkPort("copi", "i", "ftdi_copi"),
+        LinkPort("cipo", "o", "ftdi_cipo", "ftdi_listens"),
     )
 
     hz: int

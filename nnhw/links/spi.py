@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from nnhw.links.base import BoardLink, Port
+from nnhw.links.base import BoardLink, LinkPort
 
 CYCLES_PER_BIT = 6
 """Fewest cycles of the design's clock per bit: 3 pass until a bit is on its pin, the others are for the wires."""
@@ -33,12 +33,12 @@ class Spi(BoardLink):
     speed_field: ClassVar[str] = "hz"
     speed_unit: ClassVar[str] = "bit/s"
     bits_per_byte: ClassVar[int] = 8
-    ports: ClassVar[tuple[Port, ...]] = (
-        Port("cs", "i", "spi_cs"),
-        Port("sck", "i", "spi_sck"),
-        Port("copi", "i", "spi_copi"),
-        Port("cipo", "o", "spi_cipo", "spi_selected"),
-        Port("irq", "o", "spi_irq"),
+    ports: ClassVar[tuple[LinkPort, ...]] = (
+        LinkPort("cs", "i", "spi_cs"),
+        LinkPort("sck", "i", "spi_sck"),
+        LinkPort("copi", "i", "spi_copi"),
+        LinkPort("cipo", "o", "spi_cipo", "spi_selected"),
+        LinkPort("irq", "o", "spi_irq"),
     )
 
     hz: int

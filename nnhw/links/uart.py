@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from nnhw.links.base import BoardLink, Port
+from nnhw.links.base import BoardLink, LinkPort
 from nnhw.protocol import BITS_PER_UART_BYTE
 
 SHORTEST_CYCLES = 3
@@ -47,7 +47,7 @@ class Uart(BoardLink):
     kind: ClassVar[str] = "uart"
     title: ClassVar[str] = "serial port"
     has_port: ClassVar[bool] = True
-    ports: ClassVar[tuple[Port, ...]] = (Port("rx", "i"), Port("tx", "o"))
+    ports: ClassVar[tuple[LinkPort, ...]] = (LinkPort("rx", "i"), LinkPort("tx", "o"))
     speed_field: ClassVar[str] = "baud"
     speed_unit: ClassVar[str] = "baud"
     bits_per_byte: ClassVar[int] = BITS_PER_UART_BYTE

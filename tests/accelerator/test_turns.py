@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nnhw.accelerator.turns import Turns
+from nnhw.accelerator.turns import FrameOrder
 
 
 @pytest.mark.parametrize("sequences", [1, 2, 3, 8])
 @pytest.mark.parametrize("lengths", [(), (1,), (5,), (1, 9, 10, 1, 4), (3, 3, 3), (7, 1, 1, 1, 1, 1, 2)])
 def test_each_step_is_one_frame_and_its_sequence_lies_in_one_place(lengths: tuple[int, ...], sequences: int) -> None:
-    order = Turns.of(lengths, sequences)
+    order = FrameOrder.of(lengths, sequences)
     steps = sum(lengths)
     assert len(set(order.places.tolist())) == len(order.places) == steps
     assert order.rows[order.places].tolist() == list(range(steps))
@@ -33,13 +33,13 @@ def test_each_step_is_one_frame_and_its_sequence_lies_in_one_place(lengths: tupl
 
 
 def test_sequences_alone_keep_their_order_and_take_no_frame_more() -> None:
-    order = Turns.of((2, 1, 3), 1)
+    order = FrameOrder.of((2, 1, 3), 1)
     assert order.rows.tolist() == list(range(6))
     assert order.begins.tolist() == [True, False, True, True, False, False]
     assert order.starts.tolist() == [0, 0, 2, 3, 3, 3]
 
 
 def test_sequences_of_like_lengths_take_turns() -> None:
-    order = Turns.of((4, 1, 4), 2)
+    order = FrameOrder.of((4, 1, 4), 2)
     assert order.rows.tolist() == [0, 5, 1, 6, 2, 7, 3, 8, 4, 0]
     assert order.begins.tolist() == [True, True, *[False] * 6, True, True]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nnhw.accelerator import Accelerator
 from nnhw.driver import BatchError, Device
 from nnhw.driver.links.model import ModelBoard, ModelLink
-from nnhw.driver.steps import Stream
+from nnhw.driver.steps import StepStream
 from nnhw.errors import ClosedError, InputError, LinkError
 from nnhw.ir import Builder, Graph, IntType
 from nnhw.protocol import DeviceIdentity
@@ -269,11 +269,11 @@ def test_stream_sends_one_step_at_a_time_and_all_again_where_its_state_is_lost()
         assert board.steps == 15
 
 
-def steps_of(codes: np.ndarray) -> Callable[[Stream, int, int], None]:
+def steps_of(codes: np.ndarray) -> Callable[[StepStream, int, int], None]:
     """Return what gives a stream some steps of a sequence, and checks each result."""
     results = expected(codes)
 
-    def run(stream: Stream, first: int, end: int) -> None:
+    def run(stream: StepStream, first: int, end: int) -> None:
         for step in range(first, end):
             assert np.array_equal(stream(codes[step].astype(np.float64)), 0.5 * results[step])
 

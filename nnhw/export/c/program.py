@@ -17,7 +17,7 @@ from .functions import FUNCTIONS, with_needs
 from .helpers import helper_lines
 from .main_program import main_text
 from .plan import FilePlan, make_plan
-from .states import StateMemory
+from .states import StateStruct
 from .tail import TAIL_HELPERS, TailWriter, result_name
 from .text import c_type, comment, identifier, indented
 
@@ -91,7 +91,7 @@ def _program(
     if len(body.inputs) != 1 + len(states) or len(body.outputs) != 1 + len(states):
         raise ExportError(f"model '{prefix}' needs one input and one output of its integer graph for C")
     plan = make_plan(body, small)
-    memory = StateMemory(plan, states)
+    memory = StateStruct(plan, states)
     code, scratch = _run(plan, prefix, memory)
     floats, math = _float_functions(head, tail, prefix)
     header = _header(prefix, head, body, tail, scratch, memory)
@@ -102,7 +102,7 @@ def _program(
     return CProgram(prefix, files, scratch, math, tuple(layer.about for layer in plan.layers))
 
 
-def _run(plan: FilePlan, prefix: str, memory: StateMemory) -> tuple[list[str], int]:
+def _run(plan: FilePlan, prefix: str, memory: StateStruct) -> tuple[list[str], int]:
     """Return the function that runs all layers, and the bytes of its scratch memory."""
     buffers = _lifetimes(plan, {plan.values[state.made].buffer for state in memory.states})
     offsets, size = place(buffers)
@@ -193,7 +193,7 @@ def _finish_head(prefix: str, tail: Graph) -> str:
     return f"void {prefix}_finish(const {c_type(tail.inputs[0].type.int_dtype)} *codes, {results})"
 
 
-def _header(prefix: str, head: Graph | None, body: Graph, tail: Graph | None, scratch: int, memory: StateMemory) -> str:
+def _header(prefix: str, head: Graph | None, body: Graph, tail: Graph | None, scratch: int, memory: StateStruct) -> str:
     entry, result, big = body.inputs[0].type, body.output_nodes[0].type, prefix.upper()
     lines = [
         comment(f"Model '{prefix}' in C99, made by nnhw from the integer graph {graph_hash(body)[:16]}."),

@@ -11,7 +11,7 @@ from .storage import Storage
 from .text import comment, indented, table
 
 
-class StateMemory:
+class StateStruct:
     """The struct `NAME_state`, with a field for each state in the layout in which layers store values."""
 
     def __init__(self, plan: FilePlan, states: Sequence[State]) -> None:

@@ -11,7 +11,7 @@ from nnhw import ir
 from nnhw.accelerator import Accelerator
 from nnhw.accelerator.execution import execute_all
 from nnhw.accelerator.formats import Codes, as_array
-from nnhw.accelerator.turns import Turns
+from nnhw.accelerator.turns import FrameOrder
 from nnhw.mapping.loops import step_of
 
 CHUNK = 250
@@ -102,7 +102,7 @@ class Passing:
         return tuple(compare(name, *pair, frames, count) for name, pair, count in zip(names, pairs, seen, strict=True))
 
 
-def boundary_values(body: ir.Graph, codes: Codes, order: Turns | None = None) -> dict[str, np.ndarray]:
+def boundary_values(body: ir.Graph, codes: Codes, order: FrameOrder | None = None) -> dict[str, np.ndarray]:
     """Return every value of the IR for some codes, by name: [N, *shape], for sequences a row for each step of each.
 
     Parameters

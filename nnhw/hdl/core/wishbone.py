@@ -31,7 +31,7 @@ class Register(IntEnum):
     LOAD = 7
 
 
-class Status(IntEnum):
+class StatusBit(IntEnum):
     """Bits of STATUS."""
 
     ROOM = 0  # INPUT takes a word
@@ -46,7 +46,7 @@ class Control(IntEnum):
     """Bits of CONTROL."""
 
     RESET = 0  # written as 1: the core is emptied, programs included; reads as 0
-    INTERRUPT = 1  # `irq` follows Status.RESULT
+    INTERRUPT = 1  # `irq` follows StatusBit.RESULT
 
 
 class WishboneCore(wiring.Component):
@@ -110,7 +110,11 @@ class WishboneCore(wiring.Component):
         lost, interrupts = Signal(), Signal()
         m.d.comb += self.irq.eq(interrupts & results.r_rdy)
         m.d.sync += lost.eq(lost | (words.put & ~words.room))
-        status: dict[Status, Any] = {Status.ROOM: words.room, Status.RESULT: results.r_rdy, Status.LOST: lost}
+        status: dict[StatusBit, Any] = {
+            StatusBit.ROOM: words.room,
+            StatusBit.RESULT: results.r_rdy,
+            StatusBit.LOST: lost,
+        }
         if engine.has_program:
             m.submodules.load = load = ResetInserter(empties)(WordBytes())
             m.d.comb += [load.word.eq(self.dat_i), load.sel.eq(self.sel_i)]
@@ -118,9 +122,9 @@ class WishboneCore(wiring.Component):
             wiring.connect(m, load.o, engine.load)
             m.d.sync += lost.eq(lost | (words.put & ~words.room) | (load.put & ~load.room))
             status |= {
-                Status.LOAD_ROOM: load.room,
-                Status.PROGRAM_READY: engine.program_ready,
-                Status.PROGRAM_REFUSED: engine.program_refused,
+                StatusBit.LOAD_ROOM: load.room,
+                StatusBit.PROGRAM_READY: engine.program_ready,
+                StatusBit.PROGRAM_REFUSED: engine.program_refused,
             }
         with m.If(writes & (self.adr_i == Register.CONTROL) & self.sel_i[0]):
             m.d.sync += [empties.eq(self.dat_i[Control.RESET]), interrupts.eq(self.dat_i[Control.INTERRUPT])]
@@ -128,7 +132,7 @@ class WishboneCore(wiring.Component):
                 m.d.sync += lost.eq(0)
         form = engine.accelerator
         shown: dict[Register, Any] = {
-            Register.STATUS: Cat(status.get(bit, C(0, 1)) for bit in Status),
+            Register.STATUS: Cat(status.get(bit, C(0, 1)) for bit in StatusBit),
             Register.RESULT: Cat(results.r_data & results.r_rdy.replicate(8), results.r_rdy),
             Register.CONTROL: Cat(C(0, 1), interrupts),
             Register.INPUT_BYTES: form.input_format.frame_bytes,
