@@ -40,7 +40,7 @@ def mapped(name: str) -> Accelerator:
 
 @cache
 def mapped_shared(name: str) -> Accelerator:
-    """Return the network on an iCEBreaker, with one array that runs all layers."""
+    """Return the network on an iCEBreaker, with one array that runs all layers, or all but the last one."""
     return map_on_board(body_of(name), load_board("icebreaker"), Options(style="shared"))[0].accelerator
 
 
@@ -71,7 +71,6 @@ def test_mlp_of_8_bits_with_common_steps_equals_reference_in_rtl(name: str) -> N
 def test_mlp_of_8_bits_with_any_activation_runs_on_a_shared_engine_of_a_up5k(name: str) -> None:
     accelerator = mapped_shared(name)
     (program,) = accelerator.programs
-    assert len(accelerator.stages) == 1
     assert len(program.functions) == 2
     assert array_cost(program.array, ICE40, True).ebr <= 28
     check_equal(body_of(name), accelerator)

@@ -22,7 +22,6 @@ from tests.frontend.operators_page import support_matrix
 
 MATRIX = Path(__file__).resolve().parents[2] / "docs" / "operators.md"
 REFUSED = {
-    "clamp_tensors": "has a constant of shape [8]",
     "reciprocal": "gives the same result for every input",
 }
 """Examples that are no network of a device, and why."""
