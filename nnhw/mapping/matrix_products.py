@@ -32,7 +32,7 @@ SIDES = (("hrk", "hkc", "hrc"), ("hck", "hkr", "hcr"))
 
 
 @dataclass(frozen=True)
-class Operand:
+class ProductOperand:
     """What a product reads of a stream.
 
     Parameters
@@ -46,10 +46,10 @@ class Operand:
     ops: tuple[Op, ...]
     axes: tuple[int, int, int]
 
-    def transposed(self) -> Operand:
+    def transposed(self) -> ProductOperand:
         """Return the operand with its last two axes in each other's place."""
         heads, rows, columns = self.axes
-        return Operand(self.shape, (*self.ops, Reshape(self.axes), Permute((0, 2, 1))), (heads, columns, rows))
+        return ProductOperand(self.shape, (*self.ops, Reshape(self.axes), Permute((0, 2, 1))), (heads, columns, rows))
 
     def order(self, names: str) -> str | None:
         """Return the axes in the order in which they stream; see `axis_order`."""
@@ -120,7 +120,7 @@ def fits(order: str | None, wanted: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Match:
+class OrderMatch:
     """How a product is computed of streams as they come.
 
     Parameters
@@ -141,7 +141,9 @@ class Match:
     rows: np.ndarray
 
 
-def best_match(operands: Sequence[Operand], shape: tuple[int, ...], behind: Sequence[Op], alike: np.ndarray) -> Match:
+def best_match(
+    operands: Sequence[ProductOperand], shape: tuple[int, ...], behind: Sequence[Op], alike: np.ndarray
+) -> OrderMatch:
     """Return the way to compute a product in which the fewest streams are put into another order.
 
     There always is one: rows of a result stream behind one another as it stands.
@@ -153,15 +155,15 @@ def best_match(operands: Sequence[Operand], shape: tuple[int, ...], behind: Sequ
     behind: `flatten`, `reshape` and `permute` that alone read the result, the first one first.
     alike: see `streamed_rows`.
     """
-    found: list[Match] = []
+    found: list[OrderMatch] = []
     for length in range(len(behind), -1, -1):
         found += _matches(operands, shape, behind[:length], streamed_rows(shape, behind[:length], alike))
     return min(found, key=lambda match: sum(map(len, match.steps)))
 
 
 def _matches(
-    operands: Sequence[Operand], shape: tuple[int, ...], ops: Sequence[Op], rows: np.ndarray
-) -> Iterator[Match]:
+    operands: Sequence[ProductOperand], shape: tuple[int, ...], ops: Sequence[Op], rows: np.ndarray
+) -> Iterator[OrderMatch]:
     """Yield the ways to have the result in the order behind some ops."""
     axes = math.prod(shape[:-2]), shape[-2], shape[-1]
     inner = operands[0].axes[2]
@@ -176,7 +178,7 @@ def _matches(
                     for operand, side, wanted in zip(operands, (left_names, right_names), orders, strict=True)
                 ]
                 sizes = size["r"], size["c"], inner, size["h"]
-                yield Match(form, bool(right_streams), sizes, len(ops), (steps[0], steps[1]), rows)
+                yield OrderMatch(form, bool(right_streams), sizes, len(ops), (steps[0], steps[1]), rows)
 
 
 def lane_choices(layer: MatrixProductLayer) -> Iterator[tuple[int, int, int]]:

@@ -64,7 +64,7 @@ from nnhw.mapping.layers import (
     UpsampleLayer,
     as_map,
 )
-from nnhw.mapping.matrix_products import Operand, best_match
+from nnhw.mapping.matrix_products import ProductOperand, best_match
 from nnhw.mapping.transpose import transposes
 
 MOST_CODES = 1 << 16
@@ -224,14 +224,14 @@ class _Reader:
             names,
         )
 
-    def _operand(self, node: Node, position: int) -> tuple[str, Operand]:
+    def _operand(self, node: Node, position: int) -> tuple[str, ProductOperand]:
         """Return the stream of an operand of a product, and how it lies in that; bipolar elements become numbers."""
         name = node.inputs[position]
         source = self._stream(name)
         path = self._reorderings(self.body.node(name)) if source != name else []
         shape = self.body.node(name).type.shape
         axes = math.prod(shape[:-2]), shape[-2], shape[-1]
-        operand = Operand(self.body.node(source).type.shape, tuple(step.op for step in path), axes)
+        operand = ProductOperand(self.body.node(source).type.shape, tuple(step.op for step in path), axes)
         assert isinstance(node.op, MatrixProduct)
         if (node.op.transpose_left, node.op.transpose_right)[position]:
             operand = operand.transposed()
