@@ -33,7 +33,7 @@ FRAMES = 5
 MOST_FRAMES, MOST_STEPS = 6, 1_000_000
 """A network is stepped from rest on for so many frames and steps of engines, unless it repeats itself before."""
 MOST_STEPPED = 200_000
-"""Steps of engines in a frame beyond which a rough schedule of a chain of them does without."""
+"""Cycles times engines of a frame; a chain with more is not stepped where a rough schedule suffices."""
 MOST_SETTLED = 64, 200_000
 """Frames and cycles within which a network has to repeat itself when it begins with full buffers."""
 PATIENT_FRAMES = 2

@@ -71,7 +71,7 @@ class Coding:
 
 
 def coding_of(proxy: QuantProxyFromInjector, made: IntQuantTensor) -> Coding:
-    """Return how a proxy quantizes, by what it made.
+    """Return the scale, zero point and code range of a quantizer, read off a tensor that it returned.
 
     Of parameters and truncations: how codes are found in what it made, which is near to them whatever it rounds by.
     """
@@ -95,13 +95,13 @@ def coding_of(proxy: QuantProxyFromInjector, made: IntQuantTensor) -> Coding:
 
 
 def truncating(proxy: QuantProxyFromInjector, made: IntQuantTensor) -> Coding:
-    """Return how a proxy truncates, by what it made; the scale is that of the result."""
+    """Return the scale, zero point and code range of a truncation, read off its result; the scale is the result's."""
     coding = coding_of(proxy, made)
     return replace(coding, rounding=rounding_of(kernel_of(proxy), coding.qmin) or "")
 
 
 def kernel_of(proxy: QuantProxyFromInjector) -> nn.Module | None:
-    """Return the module with a proxy's arithmetic; none for one that lets all numbers through."""
+    """Return the module that does a quantizer's arithmetic, or None if it passes numbers on unchanged."""
     fused = getattr(proxy, "fused_activation_quant_proxy", None)
     kernel: nn.Module | None = proxy.tensor_quant if fused is None else fused.tensor_quant
     return None if isinstance(kernel, _TensorQuantDisabledIdentity) else kernel
@@ -113,14 +113,14 @@ def is_of_parameters(proxy: QuantProxyFromInjector) -> bool:
 
 
 def rounding_module(kernel: nn.Module | None) -> nn.Module | None:
-    """Return the module by which a quantizer rounds; none for signs and the like."""
+    """Return the module with which a quantizer rounds, or None if it does not round, such as a sign."""
     inner = getattr(kernel, "int_quant", getattr(kernel, "decoupled_int_quant", kernel))
     rounding: nn.Module | None = getattr(inner, "float_to_int_impl", None)
     return rounding
 
 
 def rounding_of(kernel: nn.Module | None, qmin: int) -> str | None:
-    """Return the rounding of `nnhw.quantize` that a quantizer's is; none if there is no such one.
+    """Return the rounding mode of `nnhw.quantize` that equals a quantizer's, or None if there is none.
 
     Where no code is below 0, towards zero is downwards, and the rounding of Xilinx's DPU is half to even: they differ
     for numbers below 0 alone, which become 0.

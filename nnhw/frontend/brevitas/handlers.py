@@ -54,7 +54,7 @@ class _CodesHandler(QuantizeCall, BaseHandler):
 
 
 class ActivationHandler(_CodesHandler):
-    """Of activations, behind the nonlinear function of the layer."""
+    """Quantizes activations, after the layer's nonlinear function."""
 
     handled_layer = ActQuantProxyFromInjector
 
@@ -66,14 +66,14 @@ class WeightHandler(_CodesHandler):
 
 
 class DecoupledWeightHandler(_CodesHandler):
-    """Of weights that are scaled twice, such as those of A2Q."""
+    """Quantizes weights that are scaled twice, such as those of A2Q."""
 
     handled_layer = (DecoupledWeightQuantProxyFromInjector, DecoupledWeightQuantWithInputProxyFromInjector)
     results = 6
 
 
 class TruncationHandler(_CodesHandler):
-    """Of sums of codes."""
+    """Truncates sums of codes."""
 
     handled_layer = TruncQuantProxyFromInjector
 
@@ -119,7 +119,7 @@ class CodesManager(BaseManager):
 
     @classmethod
     def set_export_handler(cls, module: nn.Module) -> None:
-        """Not used: a handler is made of what its quantizer made."""
+        """Not used: handlers are made from the tensors that their quantizers returned."""
         raise NotImplementedError
 
 

@@ -76,7 +76,7 @@ def _place(module: nn.Module, path: str, lines: Lines) -> str:
 
 
 def _uses(model: nn.Module, example: Tensor, lines: Lines) -> list[_Use]:
-    """Run a model, and return in their order the calls that made codes, or were to make them.
+    """Run a model on an example, and return the calls of its quantizers and truncating layers, in their order.
 
     What Brevitas keeps of them for an export is kept: scales of inputs, by which biases and weights of A2Q are made.
     """
@@ -116,7 +116,7 @@ def _truncates(use: _Use) -> bool:
 
 
 def _codings(uses: list[_Use], places: Mapping[nn.Module, str]) -> dict[QuantProxyFromInjector, Coding]:
-    """Return how each quantizer quantizes. Raises: CaptureError for one that does so in two ways."""
+    """Return the coding of each quantizer. Raises: CaptureError for one whose scale differs from call to call."""
     codings: dict[QuantProxyFromInjector, Coding] = {}
     for proxy, _, made in _quantized(uses):
         coding = coding_of(proxy, made)
@@ -129,7 +129,7 @@ def _codings(uses: list[_Use], places: Mapping[nn.Module, str]) -> dict[QuantPro
 
 
 def _quantized(uses: list[_Use]) -> Iterator[tuple[QuantProxyFromInjector, Tensor, IntQuantTensor]]:
-    """Yield the quantizers with what they were given, and made."""
+    """Yield each quantizer with the argument and the result of each of its calls."""
     for use in uses:
         if isinstance(use.module, QuantProxyFromInjector) and isinstance(use.made, IntQuantTensor):
             yield use.module, plain_result(use.given), use.made

@@ -31,7 +31,7 @@ _OF_TWO_TENSORS = (QuantMultiheadAttention, QuantScaledDotProductAttention)
 
 
 def refusal_of_layer(layer: nn.Module) -> str:
-    """Return why a layer has no exact form here; empty if nothing is known against it."""
+    """Return why a layer has no exact form here; empty if no reason is known."""
     if isinstance(layer, QuantRecurrentLayerMixin):
         absent = ", ".join(dict.fromkeys(absent_quantizers(layer)))
         if absent:
@@ -52,7 +52,7 @@ def refusal_of_layer(layer: nn.Module) -> str:
 
 
 def refusal_of_proxy(proxy: QuantProxyFromInjector) -> str:
-    """Return why a quantizer has no exact form here, whatever it is given; empty if nothing is known against it."""
+    """Return why a quantizer has no exact form here, for any input; empty if no reason is known."""
     name = type(proxy).__name__
     if name.startswith("Dynamic"):
         return f"finds its scale from each image ({name}); {_integers(proxy)}"
@@ -68,7 +68,7 @@ def refusal_of_proxy(proxy: QuantProxyFromInjector) -> str:
 
 
 def refusal_of_codes(proxy: QuantProxyFromInjector, made: IntQuantTensor) -> str:
-    """Return why what a quantizer made of an example is no code here; empty if it is one."""
+    """Return why a quantizer's result for an example cannot be expressed as codes; empty if it can."""
     if isinstance(proxy, BiasQuantProxyFromInjector):
         return ""  # a bias may be any number
     bits = float(made.bit_width.max())
