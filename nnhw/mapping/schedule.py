@@ -199,10 +199,14 @@ class StreamNetwork:
         input sets off a whole frame, as in a loop, pipelines count as holding the beats of their output buffer alone.
         """
         try:
-            self.run_patiently([emptied(stage.config.model()) for stage in self.stages])
+            self.run_patiently(self.patient([stage.config.model() for stage in self.stages]))
         except StuckError:
             return True
         return False
+
+    def patient(self, models: Sequence[CycleModel | NetworkModel]) -> Sequence[CycleModel | NetworkModel]:
+        """Return models for `run_patiently`: in a loop their pipelines hold as few beats as they ever may."""
+        return [emptied(model) for model in models] if self.has_loop else models
 
     def run_patiently(self, models: Sequence[CycleModel | NetworkModel]) -> None:
         """Step models of the stages, a beat at a time; see `can_hang`."""
@@ -226,9 +230,9 @@ def schedule_stages(
     some frames is not for all: those that are full at times become deeper as long as that shortens the interval
     (`_deeper`). Then each becomes shallower where that saves a block RAM or logic, as long as neither latency nor
     interval grow and the network cannot hang (`StreamNetwork.can_hang`). Depths of the same cost are not told apart,
-    and a large network has a limited number of trials (`MOST_TRIAL_CYCLES`): so one less need not stall. Those that
-    have become mere buffers go, on the same conditions: most engines have one at their output anyhow, and in a loop
-    each takes a cycle of every step.
+    and a large network has a limited number of trials (`MOST_TRIAL_CYCLES`): so one less need not stall. In a loop,
+    where each takes a cycle of every step, those that are not needed go, on the same conditions: most engines have a
+    buffer at their output anyhow.
 
     Parameters
     ----------
@@ -251,7 +255,7 @@ def schedule_stages(
         if (shorter.interval, shorter.latency_cycles) <= (schedule.interval, schedule.latency_cycles):
             deep, schedule = fewer, shorter
     shallow = _shallower(deep, schedule, family)
-    fewer = _without_buffers(shallow, schedule, family)
+    fewer = _without_buffers(shallow, schedule, family) if network.has_loop else shallow
     return fewer.stages, schedule if fewer is deep else fewer.estimate()
 
 
@@ -262,7 +266,7 @@ def _as_deep_as_full(network: StreamNetwork) -> StreamNetwork:
     ------
     StuckError: engines wait for each other for ever.
     """
-    models, patient = _endless(network), [emptied(model) for model in _endless(network)]
+    models, patient = _endless(network), network.patient(_endless(network))
     network.run(models)
     network.run_patiently(patient)
     for index in network.joining:
@@ -359,10 +363,10 @@ def _shallower(network: StreamNetwork, schedule: Schedule, family: Family) -> St
 
 
 def _without_buffers(network: StreamNetwork, schedule: Schedule, family: Family) -> StreamNetwork:
-    """Return the network without the FIFOs of joins that its schedule does not need.
+    """Return a network with a loop without the FIFOs of joins that its schedule does not need.
 
     Those that only hold the beats of a buffer go all at once, or else one after the other, as far as the number of
-    trials allows. In a loop deeper ones may go, too, the most expensive first: some only run ahead.
+    trials allows. Deeper ones may go, too, the most expensive first: some only run ahead.
     """
     buffers = [index for index in reversed(network.behind_stages) if _fifo(network, index).depth == BUFFER_DEPTH]
     fewer = network
@@ -371,11 +375,9 @@ def _without_buffers(network: StreamNetwork, schedule: Schedule, family: Family)
     trials = MOST_TRIAL_CYCLES // _trial_cycles(schedule)
     if fewer is not network and fewer.keeps(schedule):
         network, buffers = fewer, []
-    names = [network.stages[index].name for index in buffers]
-    if network.has_loop:
-        deep = sorted(network.behind_stages, key=lambda index: -cost(network.stages[index].config, family).lc)
-        names += [network.stages[index].name for index in deep if index not in buffers]
-    for name in names[:trials]:
+    deep = sorted(network.behind_stages, key=lambda index: -cost(network.stages[index].config, family).lc)
+    places = [*buffers, *(index for index in deep if index not in buffers)]
+    for name in [network.stages[index].name for index in places[:trials]]:
         index = next(place for place, stage in enumerate(network.stages) if stage.name == name)
         fewer = network.without(index)
         network = fewer if fewer.keeps(schedule) else network
