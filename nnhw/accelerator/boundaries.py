@@ -110,11 +110,10 @@ class StoreBoundary:
         """Return the bit patterns int64 [N * beats, codes + 1] of a value [N, *shape]; an element has `widths` bits."""
         record, (first, count) = self.record, self.record.channels
         # `record.pixels` counts writes: a pixel with more channels than lanes takes several.
-        granules = max(1, count // self.array.lanes)
-        pixels = slice(record.first_pixel, record.first_pixel + record.pixels // granules)
+        pixels = record.stored_pixels[: record.pixels // max(1, count // self.array.lanes)]
         channels = values.reshape(len(values), values.shape[1], -1)[:, first : first + count, pixels]
         codes = encode(np.moveaxis(channels, 1, 2) - record.zero, self.array.activation)
-        addresses = (record.target + record.target_step * np.arange(record.pixels)) % self.array.words
+        addresses = record.targets % self.array.words
         places = np.broadcast_to(addresses[None, :, None], (len(values), record.pixels, 1))
         # Planar: all pixels of the first channels are written before those of the next ones.
         if record.planar:
