@@ -85,9 +85,10 @@ class StoreBoundary:
 
     @property
     def name(self) -> str:
-        """Name of it in reports: the value, its channels, and its first pixel if that is not 0."""
-        first, count = self.record.channels
-        pixels = f"[{self.record.first_pixel}:]" if self.record.first_pixel else ""
+        """Name of it in reports: value, channels, and the first pixel if that is not 0 or pixels are apart."""
+        record, (first, count) = self.record, self.record.channels
+        apart = "..." if record.pixel_row else ""
+        pixels = f"[{record.first_pixel}:{apart}]" if record.first_pixel or apart else ""
         return f"{self.node}[{first}:{first + count}]{pixels}"
 
     @property

@@ -278,7 +278,7 @@ def turning(z: np.ndarray) -> np.ndarray:
 
 def turned() -> Graph:
     """What no array runs."""
-    net = Lined((2, 4, 3), U2)
+    net = Lined((2, 5, 4), U2)
     x = net.add(Permute((0, 2, 1)), net.line(net.conv(net.input, 4, (1, 1)), U2))
     return net.body(net.conv(net.pad(x), 2, (3, 3)))
 
@@ -290,7 +290,7 @@ def decoder(code: IntType) -> Graph:
     x = net.line(net.conv(net.pad(x), 10, (3, 3)), U4)
     x = net.line(net.conv(x, 6, (1, 1)), code)
     x = net.add(Permute((0, 2, 1)), x)
-    return net.body(net.conv(x, 4, (2, 2), stride=(2, 1)))
+    return net.body(net.conv(x, 24, (2, 2), stride=(2, 1)))
 
 
 def three_summands() -> Graph:

@@ -15,13 +15,14 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
 from nnhw.mapping.layers import Layer, MatrixLayer, Pair, Shape, SliceLayer, StepFunction, TransposeLayer, UpsampleLayer
 
-MOST_STEP = 8
-"""Greatest distance, in pixels, of the pixels of a piece."""
+MOST_PIECES = 16
+"""Most pieces of a map: each takes records of its own, with their weights."""
 Mover = TransposeLayer | SliceLayer | UpsampleLayer
 
 
@@ -159,7 +160,7 @@ def _pieces(layers: Sequence[Mover], shape: Shape) -> tuple[MovedPixels, ...] | 
     shape: of the map in front.
     """
     channels, _, width = shape
-    places = np.arange(int(np.prod(shape)))
+    places = np.arange(prod(shape))
     for layer in layers:
         places = _moved(layer, places)
     kept, rows, columns = layers[-1].shape
@@ -167,14 +168,11 @@ def _pieces(layers: Sequence[Mover], shape: Shape) -> tuple[MovedPixels, ...] | 
     if (pixels != pixels[..., :1]).any():
         return None
     sources = np.stack(np.divmod(pixels[..., 0], width), axis=-1)
-    distances = range(1, MOST_STEP + 1)
-    for step in sorted(
-        ((down, right) for down in distances for right in distances), key=lambda step: step[0] * step[1]
-    ):
-        if step[0] <= rows and step[1] <= columns:
-            found = list(_pieces_at(layers[-1].node, sources, numbers, step))
-            if None not in found:
-                return tuple(piece for piece in found if piece is not None)
+    steps = [(down, right) for down in range(1, rows + 1) for right in range(1, columns + 1)]
+    for step in sorted((step for step in steps if prod(step) <= MOST_PIECES), key=prod):
+        found = list(_pieces_at(layers[-1].node, sources, numbers, step))
+        if None not in found:
+            return tuple(piece for piece in found if piece is not None)
     return None
 
 
