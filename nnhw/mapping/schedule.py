@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from nnhw.accelerator import Accelerator, EngineConfig, Stage
 from nnhw.engines.fifo import FifoConfig, FifoModel
@@ -344,12 +345,15 @@ def _shallower(network: StreamNetwork, schedule: Schedule, family: Family) -> St
     """Return the network with the shallowest FIFOs of joins that keep its schedule; see `schedule_stages`."""
     trials = MOST_TRIAL_CYCLES // _trial_cycles(schedule)
 
+    # FIFOs of a loop hold a few beats of wide numbers: in registers they would take more than a block RAM is worth.
+    block_ram_lc = family.block_ram_lc if network.has_loop else inf
+
     def weight(index: int) -> float:
         taken = cost(network.stages[index].config, family)
         return family.weight(taken.lc, taken.ebr, 0)
 
     for index in sorted(network.joining, key=weight, reverse=True):
-        depths = cheaper_depths(_fifo(network, index), family)
+        depths = cheaper_depths(_fifo(network, index), family, block_ram_lc)
         # A binary search among n depths takes n.bit_length() trials; if there are too few, try the deepest of them
         # only.
         if len(depths).bit_length() > trials:
@@ -389,19 +393,22 @@ def _trial_cycles(schedule: Schedule) -> int:
     return 2 * (schedule.latency_cycles + (schedule.frames or MOST_FRAMES) * schedule.interval_cycles)
 
 
-def cheaper_depths(config: FifoConfig, family: Family) -> list[int]:
+def cheaper_depths(config: FifoConfig, family: Family, block_ram_lc: float = inf) -> list[int]:
     """Return the depths at which a FIFO costs less than at its own, ascending; of equally cheap ones the deepest.
 
-    A memory in registers of more logic cells than the block RAM is worth that it saves is not cheaper.
+    Parameters
+    ----------
+    block_ram_lc: most logic cells that are worth a block RAM less.
     """
     now = cost(config, family)
     found: list[int] = []
     before = now
     for depth in range(config.depth - 1, BUFFER_DEPTH - 1, -1):
         taken = cost(replace(config, depth=depth), family)
-        spared = now.lc - taken.lc + family.block_ram_lc * (now.ebr - taken.ebr)
-        if spared >= LEAST_SAVED_LC and (taken.ebr < before.ebr or not taken.ebr):
-            found.append(depth)
+        if taken.ebr < before.ebr or (not taken.ebr and (now.ebr or now.lc - taken.lc >= LEAST_SAVED_LC)):
+            # Each block RAM less may take so many logic cells more.
+            if now.ebr == taken.ebr or taken.lc - now.lc < block_ram_lc * (now.ebr - taken.ebr):
+                found.append(depth)
         before = taken
     return found[::-1]
 
