@@ -331,8 +331,8 @@ def unscheduled_cost(
     plans: Sequence[LayerPlan],
     step: OneStep,
     family: Family,
-    sequences: int = 1,
-    depths: Mapping[str, Fraction] | None = None,
+    sequences: int,
+    depths: Mapping[str, Fraction],
     movable: bool = False,
 ) -> Cost | None:
     """Return the cost of the accelerator of `assemble` without finding its schedule.
@@ -340,7 +340,8 @@ def unscheduled_cost(
     Parameters
     ----------
     depths: by name, depths of FIFOs in front of joins, in frames, of another accelerator of the same layers: what these
-        FIFOs hold depends little on the foldings, so the cost is a close estimate. None: there is no other one.
+        FIFOs hold depends little on the foldings, so the cost is a close estimate. Without a depth, a FIFO counts as
+        the shallowest one.
     movable: whether FIFOs may move to large RAM, so that with one in it the cost is not known.
 
     Returns
@@ -351,10 +352,8 @@ def unscheduled_cost(
     if movable and any(stage.config.fifo is not None for stage in stages):
         return None
     network = StreamNetwork(stages, i_format.frame_beats, o_format.frame_beats)
-    if network.joining and depths is None:
-        return None
     for index in network.joining:
-        fifo, frames = network.fifo(index), (depths or {}).get(stages[index].name)
+        fifo, frames = network.fifo(index), depths.get(stages[index].name)
         if frames is not None:
             network = network.with_fifo(index, replace(fifo, depth=max(1, round(frames * fifo.beats))))
     return stages_cost(network.stages, i_format, o_format, family)

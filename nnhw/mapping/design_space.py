@@ -70,7 +70,7 @@ class DesignSpace:
         self._planner = Planner(self.layers, source, family, states)
         self._made: dict[tuple[str, Folding], Candidate] = {}
         self._accelerators: dict[tuple[Folding | str, ...], Accelerator] = {}
-        self._depths: dict[str, Fraction] | None = None  # of the FIFOs of the accelerator that was made last, in frames
+        self._depths: dict[str, Fraction] = {}  # of the FIFOs of the accelerator that was made last, in frames
         for (state, kind), made in zip(states, self.step.graph.outputs[1:], strict=True):
             if not self._planner.encodings.is_plain(streamed(self.layers, self.step.graph, made), kind):
                 raise MappingError(
@@ -113,7 +113,7 @@ class DesignSpace:
         """Return the cost of that accelerator without scheduling it; None if it is not known.
 
         It is exact if no branches join. Else it is an estimate, with FIFOs as deep as in the accelerator that was made
-        last; so it is not known before there is one.
+        last; before there is one, it is a lower bound (`is_bound`).
 
         Parameters
         ----------
@@ -121,6 +121,11 @@ class DesignSpace:
         """
         plans = self._plans(placed)
         return unscheduled_cost(self.layers, plans, self.step, self.family, self.sequences, self._depths, movable)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether `expected_cost` is a lower bound only: branches join, and no depths of their FIFOs are known yet."""
+        return not self._accelerators and any(len(layer.inputs) > 1 for layer in self.layers)
 
     def _plans(self, placed: Sequence[Folding]) -> list[LayerPlan]:
         return [self._planner.plan(layer, folding) for layer, folding in zip(self.layers, placed, strict=True)]

@@ -166,7 +166,10 @@ class Mapper:
         family, left = self.space.family, budget
         stretched = replace(budget, lc=family.room.stretch * budget.lc, ff=family.room.stretch * budget.ff)
         placed, total = list[Folding](), Cost()
-        for _ in range(MOST_ROUNDS):
+        rounds = 0
+        while rounds < MOST_ROUNDS:
+            # Rounds that a lower bound rules out take next to no time.
+            rounds += not self.space.is_bound
             try:
                 placed = PartMover(self.space, left).thresholds(*self.fastest(left, intervals, busy))
             except MappingError:

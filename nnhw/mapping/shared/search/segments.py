@@ -85,10 +85,10 @@ class _WorkTable:
 
     def between(self, first: int, end: int) -> _Work:
         """Return the work of tasks first..end - 1 together. Raises: MappingError if one exceeds a limit."""
-        *sums, refused = (self._sums[end] - self._sums[first]).tolist()
+        cycles, words, tiles, lined_tiles, refused = (self._sums[end] - self._sums[first]).tolist()
         if refused:
             raise MappingError("a task exceeds a limit of the array")
-        return _Work(*sums, rows=int(self._rows[first:end].max()))
+        return _Work(cycles, words, tiles, lined_tiles, int(self._rows[first:end].max()))
 
 
 class Arrays:
