@@ -400,6 +400,7 @@ def _check_shared_pins(board: Board, where: str) -> list[NnhwError]:
 
 def _check_words(board: Board, where: str) -> list[NnhwError]:
     """Return problems with fields that tools read as one word, which could be an option, a path, or lines of a file."""
+    tables: list[SensorPins | ResultPins] = [*board.sensors, *([board.result] if board.result else [])]
     words = {
         "package": board.package,
         "openfpgaloader": board.openfpgaloader,
@@ -408,7 +409,7 @@ def _check_words(board: Board, where: str) -> list[NnhwError]:
         **{f"{link.kind}.{name}": word for link in board.links for name, word in link.words.items()},
         **{
             f"{table.kind}.{name}": word
-            for table in (*board.sensors, *([board.result] if board.result else []))
+            for table in tables
             for name, word in (*table_pins(table).items(), ("io_standard", table.io_standard))
         },
         **{f"aliases[{number}]": alias for number, alias in enumerate(board.aliases)},

@@ -183,6 +183,8 @@ class LogMelConfig:
         if given.ndim != 2 or (given != np.rint(given)).any() or np.abs(given + 0.5).max(initial=0) > 32767.5:
             raise ValueError(f"signals are [N, samples] of whole numbers from -32768 to 32767, given {given.shape}")
         count = given.shape[1] // self.hop
+        if not count:
+            return np.zeros((len(given), 0, self.bands), np.int64)
         padded = np.pad(given.astype(np.int64), ((0, 0), (self.window - self.hop, 0)))
         windows = np.lib.stride_tricks.sliding_window_view(padded, self.window, axis=1)[:, :: self.hop][:, :count]
         return self.logarithms(self.energies(self.spectrum(windows)))
@@ -193,6 +195,8 @@ class LogMelConfig:
 
     def frames(self, features: np.ndarray) -> np.ndarray:
         """Return the frames int64 [N, n, 1, steps, bands] of features [N, n, bands]: at each step the last `steps`."""
+        if not features.shape[1]:
+            return np.zeros((len(features), 0, *self.shape), np.int64)
         silent = np.full((len(features), self.steps - 1, self.bands), self.silence, np.int64)
         padded = np.concatenate([silent, features], axis=1)
         views = np.lib.stride_tricks.sliding_window_view(padded, self.steps, axis=1)

@@ -31,7 +31,7 @@ SEEING = {"width": 12, "height": 10, "left": 1, "top": 1, "rows": 4, "columns": 
 
 def hearing(end: nn.Module | None = None, start: nn.Module | None = None, **parameters: Any) -> SensorModel:
     """Return a small network behind a microphone."""
-    torch.manual_seed(1)
+    torch.manual_seed(4)
     given = {**HEARING, **parameters}
     inner = (given["steps"] - 1) * (given["bands"] - 1) * 3
     network = nn.Sequential(
@@ -117,7 +117,7 @@ def test_frames_of_a_sensor_are_the_example_of_its_network() -> None:
     [
         (lambda: hearing(start=Int(8, scale=2**-5)), "begins with a quantizer whose codes are those of LogMel; use"),
         (lambda: hearing(start=UInt(8, scale=2**-6)), "codes -128 to 127; the first quantizer of the network gives 0"),
-        (lambda: hearing(end=nn.Identity()), "all must be codes of one quantizer; end the network in one, such as"),
+        (lambda: hearing(end=nn.Identity()), "nothing may change which result is the largest; end the network in a quantizer with one scale, such as"),
     ],
     ids=["scale", "range", "no quantizer at the end"],
 )
@@ -130,7 +130,7 @@ def test_sensor_rejects_models_without_a_front_end_or_with_another_one(tmp_path:
     options: dict[str, Any] = {"out": tmp_path / "b", "stop_at": "map", "progress": False}
     plain = seeing().network
     with pytest.raises(InputError, match="--input i2s needs a model that begins with a front end, and this one has"):
-        nnhw.build(plain, torch.rand(2, 1, 4, 5), input="i2s", **options)
+        nnhw.build(plain, torch.rand(2, 1, 4, 5), input="i2s", **{**options, "out": tmp_path / "plain"})
     with pytest.raises(InputError, match="--input i2s is for the I2S microphone of a board, and the model"):
         nnhw.build(seeing(), torch.zeros(2, 10, 12), input="i2s", **options)
 
@@ -143,7 +143,7 @@ def test_sensor_rejects_recurrent_networks(tmp_path: Path) -> None:
             self.end = Int(8, 2**-5)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            states, _ = self.gru(self.codes(x.flatten(1, 2)))
+            states, _ = self.gru(self.codes(x.squeeze(1)))
             return self.end(self.last(states[:, -1]))
 
     torch.manual_seed(1)
@@ -155,8 +155,8 @@ def test_sensor_rejects_recurrent_networks(tmp_path: Path) -> None:
 
 def test_sensor_rejects_clocks_that_miss_the_sampling_rate() -> None:
     board, front = load_board("icebreaker").with_input("i2s"), LogMelConfig()
-    with pytest.raises(InputError, match=r"the model wants 30000 samples a second, and a clock of 25\.5 MHz makes"):
-        sensor_options(board, dataclasses.replace(front, rate_hz=30000), Options(clock_hz=25.5e6))
+    with pytest.raises(InputError, match="with 4 or more cycles in half a bit clock"):
+        sensor_options(board, dataclasses.replace(front, rate_hz=60000), Options(clock_hz=25.5e6))
     chosen = sensor_options(board, front, Options())
     assert chosen.target_fps == pytest.approx(62.5 * 1.05)
     assert chosen.clock_hz is not None

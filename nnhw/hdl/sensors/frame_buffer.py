@@ -20,7 +20,7 @@ class FrameBuffer(wiring.Component):
     Members
     -------
     code, write: In(8), In(1): the next code, with a strobe.
-    send: In(1), strobe: send what is there; not while `busy`.
+    send: In(1), strobe: send what is there, with a code that is written in this cycle; not while `busy`.
     busy: Out(1): a frame is being sent.
     o: stream of bytes.
 
@@ -57,7 +57,8 @@ class FrameBuffer(wiring.Component):
                 with m.If(left == 0):
                     m.d.sync += self.busy.eq(0)
         with m.Elif(self.send):
-            m.d.sync += [self.busy.eq(1), place.eq(oldest), left.eq(count - 1)]
+            # A code that is written in this cycle is the newest one of the frame.
+            m.d.sync += [self.busy.eq(1), place.eq(Mux(self.write, _next(oldest, count), oldest)), left.eq(count - 1)]
         return m
 
 
