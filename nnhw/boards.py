@@ -15,7 +15,7 @@ from nnhw.errors import BoardError, NnhwError, raise_all
 from nnhw.families import FAMILIES
 from nnhw.links import LINKS, BoardLink, Ftdi, Spi, Uart
 from nnhw.reading import is_plain_name, parse_toml
-from nnhw.sensors import INPUTS, Camera, I2s, ResultPins, SensorPins
+from nnhw.sensors import INPUTS, Camera, I2s, Pdm, ResultPins, SensorPins
 
 BOARD_NAMES = (
     *("icebreaker", "ice40_hx8k_b_evn", "icestick", "icesugar", "icesugar_nano", "nandland_go"),
@@ -109,6 +109,7 @@ class Board:
     ftdi: pins of the flash by which an FTDI chip reaches the FPGA, too; None: the board has none.
     link: kind of the link that a build is for when none is asked for.
     i2s: pins of a microphone; None: the board has none for it.
+    pdm: pins of a microphone that sends single bits; None: the board has none for it.
     camera: pins of a camera; None: the board has none for it.
     result: pins that show the result of a network which a sensor feeds; None: it leaves by the serial port alone.
     input: kind of the sensor that a build is for when none is asked for; empty: the link.
@@ -132,6 +133,7 @@ class Board:
     ftdi: Ftdi | None = None
     link: str = Uart.kind
     i2s: I2s | None = None
+    pdm: Pdm | None = None
     camera: Camera | None = None
     result: ResultPins | None = None
     input: str = ""

@@ -195,7 +195,8 @@ def build(
         str, typer.Option(help="uart, spi or ftdi, of those that the board has; empty: the board's own.")
     ] = "",
     input: Annotated[
-        str, typer.Option(help="i2s or camera: a sensor at the board's pins feeds the network, without a computer.")
+        str,
+        typer.Option(help="i2s, pdm or camera: a sensor at the board's pins feeds the network, without a computer."),
     ] = "",
     calibrate: Calibrate = None,
     evaluate: Annotated[

@@ -77,6 +77,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "flow/test_rows.py::test_rows_equal_reference_in_rtl": ("rtl", "synth", "slow"),
     "flow/test_running.py": ("rtl", "synth", "pnr", "slow"),
     "flow/test_sensing.py::test_camera_to_result_equals_pytorch_and_a_wrong_pixel_is_found": ("rtl", "synth", "slow"),
+    "flow/test_sensing.py::test_pdm_microphone_to_result_equals_pytorch": ("rtl", "synth", "slow"),
     "flow/test_sensing.py::test_microphone_to_result_equals_pytorch_in_every_frame": ("rtl", "synth", "slow"),
     "flow/test_savings.py::test_merged_layers_equal_reference_in_rtl": ("rtl", "synth", "slow"),
     "flow/test_savings.py::test_branches_of_an_inception_block_are_one_layer": ("slow",),

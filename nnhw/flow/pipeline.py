@@ -164,8 +164,8 @@ def build(
         memories are changed; default: the folder `out`, where it holds a finished build. A network that differs in
         more is built as a whole.
     link: `uart` or `spi`, where the board has it; default: the link that its board file names.
-    input: `i2s` or `camera`, where the board has its pins and the model is a `nnhw.nn.SensorModel`: a sensor feeds the
-        network, and no computer takes part; default: what its board file names, mostly none.
+    input: `i2s`, `pdm` or `camera`, where the board has its pins and the model is a `nnhw.nn.SensorModel`: a sensor
+        feeds the network, and no computer takes part; default: what its board file names, mostly none.
     calibrate: data with which a float model is quantized, as `nnhw.quantize` takes it; None: the model has quantizers.
     evaluate, labels: images (default: those of `calibrate`) and their labels [N]: the report then has the accuracy
         before and after quantization.

@@ -147,7 +147,7 @@ def capture(job: Job, out: Path) -> None:
     write_json(out / "capture.json", facts)
     (out / "samples.npz").write_bytes(pack_arrays({"inputs": samples, **answers}))
     if source.front is not None:
-        (out / SIGNALS).write_bytes(pack_arrays(expected_of(source)))
+        (out / SIGNALS).write_bytes(pack_arrays(expected_of(source, job.board.input)))
 
 
 def lower(job: Job, out: Path) -> None:

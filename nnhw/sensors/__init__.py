@@ -2,7 +2,7 @@
 
 from .base import SensorFront, front_of, table_of
 from .log_mel import LogMelConfig
-from .pins import INPUTS, Camera, I2s, ResultPins, SensorPins
+from .pins import INPUTS, Camera, I2s, Pdm, ResultPins, SensorPins
 from .pixels import PixelsConfig
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "Camera",
     "I2s",
     "LogMelConfig",
+    "Pdm",
     "PixelsConfig",
     "ResultPins",
     "SensorFront",

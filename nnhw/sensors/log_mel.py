@@ -51,7 +51,7 @@ class LogMelConfig:
     """
 
     kind: ClassVar[str] = "log_mel"
-    inputs: ClassVar[tuple[str, ...]] = ("i2s",)
+    inputs: ClassVar[tuple[str, ...]] = ("i2s", "pdm")
     layer: ClassVar[str] = "LogMel"
     signal_axes: ClassVar[int] = 1
     low: ClassVar[int] = -128

@@ -85,20 +85,67 @@ class I2s:
 
     def clock_problem(self, clock_hz: float, rate_hz: float) -> str:
         """See `SensorPins`: half a bit clock is a whole number of cycles."""
-        half = half_cycles(clock_hz, rate_hz)
-        made_hz = clock_hz / (2 * BCLK_PER_FRAME * half)
-        if half >= SHORTEST_HALF_CYCLES and abs(made_hz / rate_hz - 1) <= RATE_TOLERANCE:
-            return ""
-        return (
-            f"{self.title}: the model wants {rate_hz:g} samples a second, and a clock of {clock_hz / 1e6:g} MHz makes "
-            f"{made_hz:.0f} ({clock_hz / 1e6:g} MHz / {2 * BCLK_PER_FRAME} / {half}); it must be within "
-            f"{RATE_TOLERANCE:.0%}, with {SHORTEST_HALF_CYCLES} or more cycles in half a bit clock; use another --clock"
-        )
+        return _rate_problem(self.title, "half a bit clock", SHORTEST_HALF_CYCLES, clock_hz, rate_hz)
+
+
+def _rate_problem(title: str, part: str, least: int, clock_hz: float, rate_hz: float) -> str:
+    """Return why a clock makes no such sampling rate; empty if it does.
+
+    Parameters
+    ----------
+    part: what 128 of are a sample. least: cycles that it must have.
+    """
+    cycles = half_cycles(clock_hz, rate_hz)
+    made_hz = clock_hz / (2 * BCLK_PER_FRAME * cycles)
+    if cycles >= least and abs(made_hz / rate_hz - 1) <= RATE_TOLERANCE:
+        return ""
+    return (
+        f"{title}: the model wants {rate_hz:g} samples a second, and a clock of {clock_hz / 1e6:g} MHz makes "
+        f"{made_hz:.0f} ({clock_hz / 1e6:g} MHz / {2 * BCLK_PER_FRAME} / {cycles}); it must be within "
+        f"{RATE_TOLERANCE:.0%}, with {least} or more cycles in {part}; use another --clock"
+    )
 
 
 def half_cycles(clock_hz: float, rate_hz: float) -> int:
-    """Return the cycles of half a bit clock that come nearest to a sampling rate, 1 or more."""
+    """Return the cycles of a 128th of a sample, half a bit clock of I2S, that come nearest to a rate, 1 or more."""
     return max(1, round(clock_hz / (2 * BCLK_PER_FRAME * rate_hz)))
+
+
+@dataclass(frozen=True)
+class Pdm:
+    """A PDM microphone, whose clock the design drives, 128 bits a sample; it sends where the clock falls.
+
+    Parameters
+    ----------
+    clk: pin of the clock.
+    data: pin on which the microphone sends.
+    io_standard: I/O standard of these pins, as amaranth-boards calls it; empty: the family's default.
+    """
+
+    kind: ClassVar[str] = "pdm"
+    title: ClassVar[str] = "PDM microphone"
+
+    clk: str
+    data: str
+    io_standard: str = ""
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """See `SensorPins`."""
+        return {"data": self.data}
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        """See `SensorPins`."""
+        return {"clk": self.clk}
+
+    def problems(self) -> list[str]:
+        """See `SensorPins`."""
+        return []
+
+    def clock_problem(self, clock_hz: float, rate_hz: float) -> str:
+        """See `SensorPins`: a bit is a whole number of cycles."""
+        return _rate_problem(self.title, "a bit", 2 * SHORTEST_HALF_CYCLES, clock_hz, rate_hz)
 
 
 @dataclass(frozen=True)
@@ -170,5 +217,5 @@ def _numbered(name: str, pins: tuple[str, ...]) -> dict[str, str]:
     return {f"{name}_{number}": pin for number, pin in enumerate(pins)}
 
 
-INPUTS: Mapping[str, type[I2s] | type[Camera]] = {pins.kind: pins for pins in (I2s, Camera)}
+INPUTS: Mapping[str, type[I2s] | type[Pdm] | type[Camera]] = {pins.kind: pins for pins in (I2s, Pdm, Camera)}
 """The kinds of sensors by name: that of the table in a board file, and of the value of `--input`."""

@@ -13,15 +13,16 @@ import torch
 from torch import nn
 
 import nnhw
+from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
 from nnhw.errors import BoardError, DoesNotFitError, InputError, MappingError
 from nnhw.flow.options import Options
-from nnhw.flow.sensing import sensor_options
+from nnhw.flow.sensing import check_formats, check_speed, sensor_options
 from nnhw.flow.verification import sensing
 from nnhw.flow.verification.sensing import run_sensor
 from nnhw.flow.virtual.sensor import SensorOutput
 from nnhw.frontend.source import Source, sensed
-from nnhw.nn import AveragePixels, Int, LogMel, QuantConv2d, QuantGRU, QuantLinear, QuantReLU, SensorModel, UInt
+from nnhw.nn import AveragePixels, Int, LogMel, QuantConv2d, QuantLinear, QuantReLU, SensorModel, UInt
 from nnhw.sensors import LogMelConfig
 from nnhw.sensors.results import lines_of
 
@@ -63,6 +64,18 @@ def test_microphone_to_result_equals_pytorch_in_every_frame(tmp_path: Path) -> N
     }
     labels = model(example).argmax(2)
     assert len(set(labels.flatten().tolist())) > 1, "frames that are all alike show little"
+
+
+def test_pdm_microphone_to_result_equals_pytorch(tmp_path: Path) -> None:
+    model, out = hearing(), tmp_path / "b"
+    made = nnhw.build(model, sounds(1), input="pdm", out=out, stop_at="elaborate", progress=False)
+    pins = load_board("icebreaker").pdm
+    assert pins is not None
+    clock_hz = int(made.report["planned"]["clock_hz"])
+    verilog = (out / "sensor.v").read_text(encoding="utf-8")
+    run = run_sensor(verilog, out, model.front.config, pins, clock_hz, 3)
+    assert run.equal
+    assert (run.frames, run.elements) == (3, 12)
 
 
 def test_camera_to_result_equals_pytorch_and_a_wrong_pixel_is_found(tmp_path: Path) -> None:
@@ -117,7 +130,10 @@ def test_frames_of_a_sensor_are_the_example_of_its_network() -> None:
     [
         (lambda: hearing(start=Int(8, scale=2**-5)), "begins with a quantizer whose codes are those of LogMel; use"),
         (lambda: hearing(start=UInt(8, scale=2**-6)), "codes -128 to 127; the first quantizer of the network gives 0"),
-        (lambda: hearing(end=nn.Identity()), "nothing may change which result is the largest; end the network in a quantizer with one scale, such as"),
+        (
+            lambda: hearing(end=nn.Identity()),
+            "nothing may change which result is the largest; end the network in a quantizer with one scale, such as",
+        ),
     ],
     ids=["scale", "range", "no quantizer at the end"],
 )
@@ -135,28 +151,12 @@ def test_sensor_rejects_models_without_a_front_end_or_with_another_one(tmp_path:
         nnhw.build(seeing(), torch.zeros(2, 10, 12), input="i2s", **options)
 
 
-def test_sensor_rejects_recurrent_networks(tmp_path: Path) -> None:
-    class Steps(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.codes, self.gru, self.last = Int(8, 2**-6), QuantGRU(4, 4, batch_first=True), QuantLinear(4, 2)
-            self.end = Int(8, 2**-5)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            states, _ = self.gru(self.codes(x.squeeze(1)))
-            return self.end(self.last(states[:, -1]))
-
-    torch.manual_seed(1)
-    model = SensorModel(LogMel(**HEARING), Steps())
-    model(sounds())  # the GRU sees data once
-    with pytest.raises(MappingError, match="a recurrent network has to be told where a sequence begins, which no sens"):
-        nnhw.build(model, sounds(), input="i2s", out=tmp_path / "b", stop_at="map", progress=False)
-
-
 def test_sensor_rejects_clocks_that_miss_the_sampling_rate() -> None:
     board, front = load_board("icebreaker").with_input("i2s"), LogMelConfig()
     with pytest.raises(InputError, match="with 4 or more cycles in half a bit clock"):
-        sensor_options(board, dataclasses.replace(front, rate_hz=60000), Options(clock_hz=25.5e6))
+        sensor_options(
+            board, LogMelConfig(rate_hz=60000, bands=2, lowest_hz=1000, highest_hz=20000), Options(clock_hz=25.5e6)
+        )
     chosen = sensor_options(board, front, Options())
     assert chosen.target_fps == pytest.approx(62.5 * 1.05)
     assert chosen.clock_hz is not None
@@ -168,15 +168,17 @@ def test_sensor_rejects_clocks_that_miss_the_sampling_rate() -> None:
     )
 
 
-def test_sensor_rejects_a_network_that_is_slower_than_its_frames(tmp_path: Path) -> None:
-    from nnhw.accelerator import Accelerator
-    from nnhw.flow.sensing import check_speed
-
+def test_sensor_rejects_a_network_that_is_slower_than_its_frames_or_has_a_state(tmp_path: Path) -> None:
     nnhw.build(hearing(), sounds(), input="i2s", out=tmp_path / "b", stop_at="map", progress=False)
     accelerator = Accelerator.load(tmp_path / "b")
     check_speed(accelerator, LogMelConfig(**HEARING), 24e6)
     with pytest.raises(DoesNotFitError, match=r"at 0.01 MHz a frame comes every 40 cycles, and the network takes \d+"):
         check_speed(accelerator, LogMelConfig(**HEARING), 10e3)
+    recurrent = dataclasses.replace(
+        accelerator, input_format=dataclasses.replace(accelerator.input_format, headed=True)
+    )
+    with pytest.raises(MappingError, match="a recurrent network has to be told where a sequence begins, which no sens"):
+        check_formats(recurrent, LogMelConfig(**HEARING))
 
 
 def test_boards_without_the_pins_are_named() -> None:
@@ -186,5 +188,7 @@ def test_boards_without_the_pins_are_named() -> None:
         "board 'icestick' has no pins for the input 'i2s', it has none; give a board file with a table 'i2s' that "
         "names the pins 'bclk', 'ws', 'sd'"
     )
-    with pytest.raises(BoardError, match="--input is one of 'i2s', 'camera'; given 'ears'; board 'icebreaker' has"):
+    with pytest.raises(
+        BoardError, match="--input is one of 'i2s', 'pdm', 'camera'; given 'ears'; board 'icebreaker' has"
+    ):
         load_board("icebreaker").with_input("ears")

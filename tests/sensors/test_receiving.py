@@ -12,9 +12,11 @@ from amaranth.sim import Simulator
 from nnhw.accelerator.formats import OutputFormat
 from nnhw.hdl.sensors.frame_buffer import FrameBuffer
 from nnhw.hdl.sensors.i2s import I2sReceiver
+from nnhw.hdl.sensors.pdm import PdmReceiver
 from nnhw.hdl.sensors.results import Largest, Reporter
 from nnhw.ir.types import IntType
 from nnhw.sensors import LogMelConfig
+from nnhw.sensors.pdm import WORD_SHIFT, filtered, modulated
 from nnhw.sensors.results import lines_of
 
 Bench = Callable[[Any], Awaitable[None]]
@@ -50,6 +52,35 @@ def test_i2s_receiver_gives_the_words_of_the_left_slot(half: int, gain: int) -> 
 
     simulated(receiver, bench)
     assert samples == LogMelConfig(gain_log2=gain).samples(np.array(words)).tolist()
+
+
+def test_pdm_receiver_equals_the_definition_bit_for_bit() -> None:
+    samples = np.array([0, 20000, -32768, 32767, 32767, 32767, 32767, 1, -5])
+    bits, receiver, found = modulated(samples), PdmReceiver(8, 2), []
+
+    async def bench(ctx: Any) -> None:
+        clock, number = 1, 0
+        for _ in range(8 * len(bits) + 8):
+            now = ctx.get(receiver.clk)
+            if clock and not now and number < len(bits):
+                ctx.set(receiver.data, int(bits[number]))
+                number += 1
+            clock = now
+            if ctx.get(receiver.take):
+                found.append(ctx.get(receiver.sample))
+            await ctx.tick()
+
+    simulated(receiver, bench)
+    assert found == LogMelConfig(gain_log2=2).samples(filtered(bits) << WORD_SHIFT).tolist()
+    assert max(found) == 32767
+
+
+def test_pdm_filter_gives_the_sound_back_that_was_modulated() -> None:
+    sound = 12000 * np.sin(2 * np.pi * 500 * np.arange(160) / 8000)
+    found = LogMelConfig().samples(filtered(modulated(np.rint(sound))) << WORD_SHIFT)[40:]
+    # The filter delays the tone, and takes 2 % of it.
+    assert np.abs(np.fft.rfft(found)).argmax() == np.abs(np.fft.rfft(sound[40:])).argmax()
+    assert 0.95 < found.std() / sound.std() < 1.0
 
 
 def test_frame_buffer_sends_the_last_codes_oldest_first_whatever_stalls() -> None:

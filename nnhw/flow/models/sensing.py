@@ -9,6 +9,8 @@ import numpy as np
 
 from nnhw.errors import BuildError
 from nnhw.reading import load_npz
+from nnhw.sensors import LogMelConfig
+from nnhw.sensors.pdm import heard
 
 if TYPE_CHECKING:
     from nnhw.frontend import Source
@@ -17,20 +19,26 @@ SIGNALS = "signals.npz"
 """File of a build folder: `signals` [N, ..], `codes` int16 [N, frames, *shape], `labels` int16 [N, frames]."""
 
 
-def expected_of(source: Source) -> dict[str, np.ndarray]:
+def expected_of(source: Source, kind: str) -> dict[str, np.ndarray]:
     """Return the example signals of a source, and for each the frames' codes and PyTorch's largest results.
 
     Of results that are equal the first one counts, in hardware as well.
+
+    Parameters
+    ----------
+    kind: of the sensor; empty: none. A PDM microphone does not send the signals themselves, see `heard`.
     """
     from nnhw.frontend.evaluation import Evaluator
 
     assert source.front is not None
     assert source.signals is not None
-    codes = source.front.codes(source.signals).numpy()
-    frames = (codes.reshape(-1, *codes.shape[2:]) * source.front.config.scale).astype(np.float32)
+    signals = source.signals.detach().cpu().numpy().astype(np.int32)
+    config = source.front.config
+    given = heard(kind, config, signals) if isinstance(config, LogMelConfig) else signals
+    codes = source.front.codes(given).numpy()
+    frames = (codes.reshape(-1, *codes.shape[2:]) * config.scale).astype(np.float32)
     results = Evaluator(source.model)(frames).result
     labels = results.reshape(*codes.shape[:2], -1).argmax(axis=2)
-    signals = source.signals.detach().cpu().numpy().astype(np.int32)
     return {"signals": signals, "codes": codes.astype(np.int16), "labels": labels.astype(np.int16)}
 
 

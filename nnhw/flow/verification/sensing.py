@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,15 @@ from nnhw.flow.models.sensing import load_expected
 from nnhw.flow.virtual.compiled import library_cache
 from nnhw.flow.virtual.sensor import SensorInput, SensorOutput, compile_sensor, play
 from nnhw.links.uart import clocks_per_bit
-from nnhw.sensors import Camera, I2s, LogMelConfig, PixelsConfig, SensorFront, SensorPins
+from nnhw.sensors import Camera, I2s, LogMelConfig, Pdm, PixelsConfig, SensorFront, SensorPins
+from nnhw.sensors.pdm import modulated
 from nnhw.sensors.pins import BCLK_PER_FRAME, half_cycles
 from nnhw.sensors.results import LINE_BITS, RESULT_BAUD, lines_of
 
 HALF_PCLK_CYCLES = 2
 """Cycles of half a pixel clock of the simulated camera: the fewest that the design samples."""
+Send = Callable[[np.ndarray, LogMelConfig], np.ndarray]
+"""Returns what a simulated microphone sends for samples int64 [n]."""
 IDLE_CYCLES = 64
 CAMERA_BLANK = 7
 """Pixel clocks between rows of the simulated camera, see `sensor.cpp`."""
@@ -91,8 +95,8 @@ def _parts(
     expected = load_expected(folder)
     make = PLAYERS[pins.kind]
     if expected["codes"].shape[1] == 1:  # one frame in each signal: one after the other without a new start
-        whole = expected["codes"][:frames].swapaxes(0, 1), expected["labels"][:frames].T
-        yield make(expected["signals"][:frames], *(array[0] for array in whole), front, clock_hz, tail)
+        first = {name: array[:frames] for name, array in expected.items()}
+        yield make(first["signals"], first["codes"][:, 0], first["labels"][:, 0], front, clock_hz, tail)
         return
     for signal, codes, labels in zip(expected["signals"], expected["codes"], expected["labels"], strict=True):
         if frames <= 0:
@@ -102,16 +106,31 @@ def _parts(
 
 
 def _microphone(
-    signal: np.ndarray, codes: np.ndarray, labels: np.ndarray, front: SensorFront, clock_hz: int, tail: int
+    send: Send,
+    signal: np.ndarray,
+    codes: np.ndarray,
+    labels: np.ndarray,
+    front: SensorFront,
+    clock_hz: int,
+    tail: int,
 ) -> _Part:
-    """Return samples as words of a microphone; the codes are those of the last step of each frame."""
+    """Return samples as a microphone sends them; the codes are those of the last step of each frame."""
     assert isinstance(front, LogMelConfig)
     half, divisor = half_cycles(clock_hz, front.rate_hz), clocks_per_bit(clock_hz, RESULT_BAUD)
-    words = signal[: len(labels) * front.hop].astype(np.int64) << (8 - front.gain_log2)
+    samples = signal[: len(labels) * front.hop].astype(np.int64)
     sample = 2 * BCLK_PER_FRAME * half
     behind = min(front.step_cycles + tail + LINE_BITS * divisor + 2 * int(np.prod(front.shape)), front.hop * sample)
-    cycles = (len(words) + 1) * sample + behind + IDLE_CYCLES
-    return _Part(SensorInput(words, cycles, divisor), codes[:, 0, -1], labels)
+    cycles = (len(samples) + 1) * sample + behind + IDLE_CYCLES
+    return _Part(SensorInput(send(samples, front), cycles, divisor), codes[:, 0, -1], labels)
+
+
+def _words(samples: np.ndarray, front: LogMelConfig) -> np.ndarray:
+    """Return the words of 24 bits of which the samples are."""
+    return samples << (8 - front.gain_log2)
+
+
+def _bits(samples: np.ndarray, front: LogMelConfig) -> np.ndarray:
+    return modulated(samples)
 
 
 def _camera(
@@ -127,7 +146,8 @@ def _camera(
 
 
 PLAYERS: Mapping[str, Callable[[np.ndarray, np.ndarray, np.ndarray, SensorFront, int, int], _Part]] = {
-    I2s.kind: _microphone,
+    I2s.kind: partial(_microphone, _words),
+    Pdm.kind: partial(_microphone, _bits),
     Camera.kind: _camera,
 }
 """Makes what a simulated sensor plays, by its kind: of (signal, codes, labels, front end, clock, cycles of a frame)."""

@@ -31,6 +31,22 @@ class Microphone {
     bool bclk_ = false, select_ = true, data_ = false;
 };
 
+// A PDM microphone: the next bit where the clock falls.
+class DensityMicrophone {
+  public:
+    DensityMicrophone(const int32_t *bits, uint64_t count) : bits_(bits), count_(count) {}
+    uint32_t next(uint32_t clock) {
+        if (clock_ && !clock) data_ = number_ < count_ ? bits_[number_++] : number_++ & 1;
+        clock_ = clock;
+        return data_;
+    }
+
+  private:
+    const int32_t *bits_;
+    uint64_t count_, number_ = 0;
+    uint32_t clock_ = 1, data_ = 0;
+};
+
 // A camera: `vsync` is high between images, `href` while the pixels of a row come; pins change where `pclk` falls.
 class Camera {
   public:
@@ -93,8 +109,8 @@ struct Record {
 } // namespace
 
 struct nnhw_sensing {
-    const int32_t *numbers; // words of a microphone, or pixels
-    uint64_t count; // words, or images
+    const int32_t *numbers; // words or bits of a microphone, or pixels
+    uint64_t count; // words, bits or images
     uint64_t width, height, half, gap; // of a camera: pixels, cycles of half a pixel clock, pixel clocks between images
     uint64_t divisor; // cycles of a bit of the serial port
     uint64_t cycles;
@@ -106,6 +122,8 @@ extern "C" void nnhw_sense(nnhw_sensing *run) {
     Vtop top{&context};
 #ifdef NNHW_CAMERA
     Camera camera(run->numbers, run->count, run->width, run->height, run->half, run->gap);
+#elif defined(NNHW_PDM)
+    DensityMicrophone microphone(run->numbers, run->count);
 #else
     Microphone microphone(run->numbers, run->count);
 #endif

@@ -11,10 +11,10 @@ import numpy as np
 
 from nnhw.flow.tools.storage import reported
 from nnhw.flow.virtual.compiled import LIBRARY, Compiler, compile_product
-from nnhw.sensors import Camera, SensorPins
+from nnhw.sensors import Camera, Pdm, SensorPins
 
 PRODUCT = replace(LIBRARY, harness=Path(__file__).with_name("sensor.cpp"))
-HEADERS = {Camera.kind: "#define NNHW_CAMERA\n"}
+HEADERS = {Camera.kind: "#define NNHW_CAMERA\n", Pdm.kind: "#define NNHW_PDM\n"}
 """What the harness is told about the sensor, by its kind."""
 
 
@@ -24,7 +24,7 @@ class SensorInput:
 
     Parameters
     ----------
-    numbers: words of 24 bits of a microphone, int32 [n], or images of a camera, int32 [n, height, width].
+    numbers: words of 24 bits, or single bits, of a microphone, int32 [n]; images of a camera, int32 [n, height, width].
     cycles: clock cycles to run.
     divisor: clock cycles of a bit of the device's serial port.
     half_cycles: clock cycles of half a pixel clock.

@@ -17,10 +17,11 @@ from nnhw.hdl.pack import Packer
 from nnhw.hdl.sensors.frame_buffer import FrameBuffer
 from nnhw.hdl.sensors.i2s import I2sReceiver
 from nnhw.hdl.sensors.log_mel import LogMelEngine
+from nnhw.hdl.sensors.pdm import PdmReceiver
 from nnhw.hdl.sensors.pixels import CameraReceiver, PixelsEngine
 from nnhw.hdl.sensors.results import LABEL_BITS, Largest, Reporter
 from nnhw.links.uart import clocks_per_bit
-from nnhw.sensors import LogMelConfig, PixelsConfig, SensorFront, SensorPins
+from nnhw.sensors import I2s, LogMelConfig, Pdm, PixelsConfig, SensorFront, SensorPins
 from nnhw.sensors.pins import half_cycles
 from nnhw.sensors.results import RESULT_BAUD
 
@@ -94,11 +95,11 @@ def _connect_log_mel(m: Module, device: SensorDevice, frame: FrameBuffer, busy: 
     config = device.front
     assert isinstance(config, LogMelConfig)
     m.submodules.front = front = LogMelEngine(config)
-    m.submodules.receiver = receiver = I2sReceiver(half_cycles(device.clock_hz, config.rate_hz), config.gain_log2)
+    make, inputs, outputs = MICROPHONES[device.pins.kind]
+    m.submodules.receiver = receiver = make(half_cycles(device.clock_hz, config.rate_hz), config.gain_log2)
     m.d.comb += [
-        receiver.sd.eq(device.pins_i[0]),
-        device.pins_o[0].eq(receiver.bclk),
-        device.pins_o[1].eq(receiver.ws),
+        *(getattr(receiver, name).eq(device.pins_i[number]) for number, name in enumerate(inputs)),
+        *(device.pins_o[number].eq(getattr(receiver, name)) for number, name in enumerate(outputs)),
         front.sample.eq(receiver.sample),
         front.take.eq(receiver.take),
         device.code.eq(front.code),
@@ -126,6 +127,11 @@ def _connect_pixels(m: Module, device: SensorDevice, frame: FrameBuffer, busy: A
     ]
 
 
+MICROPHONES: Mapping[str, tuple[Callable[[int, int], Any], tuple[str, ...], tuple[str, ...]]] = {
+    I2s.kind: (I2sReceiver, ("sd",), ("bclk", "ws")),
+    Pdm.kind: (PdmReceiver, ("data",), ("clk",)),
+}
+"""Receiver of a microphone, and its ports in the order of `SensorPins.inputs` and `outputs`, by kind of its pins."""
 CONNECTIONS: Mapping[str, Callable[[Module, SensorDevice, FrameBuffer, Any], None]] = {
     LogMelConfig.kind: _connect_log_mel,
     PixelsConfig.kind: _connect_pixels,

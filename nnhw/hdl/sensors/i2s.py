@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import cdc, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -55,7 +55,12 @@ class I2sReceiver(wiring.Component):
             with m.If((place >= 1) & (place <= WORD_BITS)):
                 m.d.sync += word.eq(Cat(line, word))
         m.d.sync += self.take.eq(falls & (place == WORD_BITS + 1))
-        kept = word[8 - self.gain_log2 :].as_signed()
-        most = (1 << (SAMPLE_BITS - 1)) - 1
-        m.d.comb += self.sample.eq(Mux(kept > most, most, Mux(kept < ~most, ~most, kept)))
+        m.d.comb += self.sample.eq(sample_of(word.as_signed(), self.gain_log2))
         return m
+
+
+def sample_of(word: Value, gain_log2: int) -> Value:
+    """Return the sample of 16 bits of a word of 24 bits or more, see `LogMelConfig.samples`."""
+    kept = word >> (WORD_BITS - SAMPLE_BITS - gain_log2)
+    most = (1 << (SAMPLE_BITS - 1)) - 1
+    return Mux(kept > most, most, Mux(kept < ~most, ~most, kept))
