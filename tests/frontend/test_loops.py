@@ -81,8 +81,7 @@ def trained(model: nn.Module) -> nn.Module:
     return model.eval()
 
 
-@pytest.mark.parametrize("last", [True, False])
-@pytest.mark.parametrize("options", [{"batch_first": True}, {"bias": False}], ids=["batch_first", "plain"])
+@pytest.mark.parametrize(("options", "last"), [({"batch_first": True}, True), ({"bias": False}, False)])
 @pytest.mark.parametrize("kind", [QuantRNN, QuantGRU, QuantLSTM])
 def test_recurrent_model_equals_pytorch_for_any_number_of_steps(
     kind: Callable[..., Any], options: dict[str, Any], last: bool
