@@ -88,11 +88,9 @@ def _words(array: ArrayConfig, logic: Logic) -> Cost:
     The latter takes codes of a granule, parts of a beat, or zeros. Where weights are streamed, codes have a register of
     their own.
     """
-    return (
-        logic.register(array.word_bits)
-        + logic.luts(2 * array.word_bits)
-        + logic.state(max(array.word_bits, array.granule_bits))
-    )
+    written = logic.luts(2 * array.word_bits) + logic.state(max(array.word_bits, array.granule_bits))
+    streamed = logic.register(array.word_bits) + logic.luts(STREAM_LC) if array.weight_stream else Cost()
+    return logic.register(array.word_bits) + written + streamed
 
 
 def _collector(array: ArrayConfig, logic: Logic) -> Cost:
