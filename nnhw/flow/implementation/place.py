@@ -256,17 +256,21 @@ def read_placement(folder: Path, seed: int, clock_hz: int, family: Family) -> Pl
     BuildError: no clock of the design is the requested one.
     """
     report = json.loads((folder / f"seed{seed}.json").read_text(encoding="utf-8"))
-    clocks = {name: (entry["achieved"] * 1e6, entry["constraint"] * 1e6) for name, entry in report["fmax"].items()}
-    made = [hz for _, hz in clocks.values()]
-    if not any(abs(hz / clock_hz - 1) <= _ROUNDING for hz in made):
-        listed = ", ".join(f"{hz / 1e6:.2f}" for hz in made) or "none"
+    clocks = [(entry["achieved"] * 1e6, entry["constraint"] * 1e6) for entry in report["fmax"].values()]
+    own = [achieved for achieved, wanted in clocks if abs(wanted / clock_hz - 1) <= _ROUNDING]
+    if not own:
+        listed = ", ".join(f"{wanted / 1e6:.2f}" for _, wanted in clocks) or "none"
         raise BuildError(
             f"the design should run at {clock_hz / 1e6:g} MHz, but place and route found clocks of {listed} MHz; "
             "this is a mistake in nnhw: please report it"
         )
-    # The clock with the least room decides; nearly always there is one.
-    room = min(achieved / constraint for achieved, constraint in clocks.values())
-    fmax_hz = next(achieved for achieved, constraint in clocks.values() if achieved / constraint == room)
+    # Another clock, such as that of a link, decides only where it is missed, in proportion.
+    missed = [
+        clock_hz * achieved / wanted
+        for achieved, wanted in clocks
+        if achieved < wanted and abs(wanted / clock_hz - 1) > _ROUNDING
+    ]
+    fmax_hz = min([*own, *missed])
     resources = _resources(report["utilization"], family)
     return PlacedDesign(folder, seed, float(clock_hz), fmax_hz, resources, _slowest_path(report))
 
