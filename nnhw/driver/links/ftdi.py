@@ -32,8 +32,8 @@ last packet of 512 bytes is short, which ends a read."""
 _READ_BYTES = 2048
 _POLL_BYTES = 256
 _ANSWER_BYTES = 128
-"""Zeros behind the last bytes before an answer is waited for: it comes with the same transfer if it comes as soon as that,
-and not a round trip later. TAKEN needs 20 of them, the result of a fast engine some more."""
+"""Zeros behind the last bytes before an answer is waited for: one that comes so soon comes with the same transfer, and
+not a round trip later. TAKEN needs 20 of them, the result of a fast engine some more."""
 _LATENCY_MS = 16
 # Answers without data that are waited for: the chip gives one when its latency timer expires.
 _EMPTY_READS = 64

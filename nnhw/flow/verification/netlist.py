@@ -266,7 +266,9 @@ def _pin(cell: Cell, pin: PinCell, given: Mapping[int, str]) -> Iterator[str]:
     """Yield the lines for a cell at a pin, which passes one bit in, one out, or both; see `_cell`."""
     nets = {name: bits[0] for name, bits in cell["connections"].items() if bits[0] != "x"}
     if pin.inside not in nets and pin.outside not in nets:
-        raise BuildError(f"a cell {pin.kind} of the netlist is neither an input nor an output, so it cannot be simulated")
+        raise BuildError(
+            f"a cell {pin.kind} of the netlist is neither an input nor an output, so it cannot be simulated"
+        )
     pad = nets[pin.pad]
     if pin.outside in nets:
         level, enable = _bit(nets[pin.outside]), nets.get(pin.enable, str(pin.enabled))

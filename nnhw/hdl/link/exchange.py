@@ -1,4 +1,4 @@
-"""What ports have in common at which as many bytes come as go: zeros fill both ways, and mean nothing between frames."""
+"""What ports have in common at which as many bytes come as go: zeros fill both ways and mean nothing between frames."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ EXCHANGE = {
     "o": Out(stream.Signature(unsigned(8))),
     "overrun": Out(1),
 }
-"""Members of a port. i: stream of bytes to the controller. o: stream of bytes from it. overrun: strobe, a byte was lost,
-because the one before had not been taken."""
+"""Members of a port. i: stream of bytes to the controller. o: stream of bytes from it. overrun: strobe, a byte was
+lost, because the one before had not been taken."""
 
 
 def take_byte(m: Module, port: Any, arrived: Value, byte: Value) -> None:
