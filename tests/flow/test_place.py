@@ -153,7 +153,7 @@ def test_read_placement_holds_at_exactly_the_clock(tmp_path: Path) -> None:
     assert describe_path(placement.path) == "no path between registers"
 
 
-@pytest.mark.parametrize(("link_mhz", "fmax_mhz"), [(30.0, 60.0), (29.0, 48 * 29 / 30)])
+@pytest.mark.parametrize(("link_mhz", "fmax_mhz"), [(30.0, 60.0), (29.0, 0.0)])
 def test_read_placement_takes_the_clock_of_a_link_only_where_it_is_missed(
     tmp_path: Path, link_mhz: float, fmax_mhz: float
 ) -> None:

@@ -159,24 +159,26 @@ def place_seeds(
         raise BuildError(_too_large(board, full[0]))
 
 
-def lay_out(design: Mapping[str, Any], constraints: str, board: Board, folder: Path) -> str:
-    """Return the layout of a small design, whose timing does not matter.
+def lay_out(designs: Mapping[Path, Mapping[str, Any]], constraints: str, board: Board) -> list[str]:
+    """Return the layouts of small designs, whose timing does not matter; they are made at the same time.
 
     Parameters
     ----------
-    design: netlist in yosys's JSON.
-    folder: folder for the files, which is made.
+    designs: netlists in yosys's JSON, each by the folder for its files, which is made.
 
     Raises
     ------
     ToolError: nextpnr is missing, or failed.
     """
     tools = FAMILIES[board.family].tools
-    folder.mkdir()
-    (folder / NETLIST).write_text(json.dumps(design), encoding="utf-8")
-    (folder / f"design.{tools.constraints[0]}").write_text(constraints, encoding="utf-8")
-    run(find_tool(tools.place.name).command(nextpnr_options(board, board.target_clock_hz, 1), folder, "pll.log"))
-    return (folder / f"seed1.{tools.layout[0]}").read_text(encoding="utf-8")
+    tool, options = find_tool(tools.place.name), nextpnr_options(board, board.target_clock_hz, 1)
+    for folder, design in designs.items():
+        folder.mkdir()
+        (folder / NETLIST).write_text(json.dumps(design), encoding="utf-8")
+        (folder / f"design.{tools.constraints[0]}").write_text(constraints, encoding="utf-8")
+    for _ in run_each([tool.command(options, folder, "pll.log") for folder in designs], len(designs)):
+        pass
+    return [(folder / f"seed1.{tools.layout[0]}").read_text(encoding="utf-8") for folder in designs]
 
 
 def is_lost(log: str, share: float) -> bool:
@@ -256,23 +258,29 @@ def read_placement(folder: Path, seed: int, clock_hz: int, family: Family) -> Pl
     BuildError: no clock of the design is the requested one.
     """
     report = json.loads((folder / f"seed{seed}.json").read_text(encoding="utf-8"))
-    clocks = [(entry["achieved"] * 1e6, entry["constraint"] * 1e6) for entry in report["fmax"].values()]
-    own = [achieved for achieved, wanted in clocks if abs(wanted / clock_hz - 1) <= _ROUNDING]
-    if not own:
-        listed = ", ".join(f"{wanted / 1e6:.2f}" for _, wanted in clocks) or "none"
+    clocks = {name: (entry["achieved"] * 1e6, entry["constraint"] * 1e6) for name, entry in report["fmax"].items()}
+    made = [hz for _, hz in clocks.values()]
+    if not any(abs(hz / clock_hz - 1) <= _ROUNDING for hz in made):
+        listed = ", ".join(f"{hz / 1e6:.2f}" for hz in made) or "none"
         raise BuildError(
             f"the design should run at {clock_hz / 1e6:g} MHz, but place and route found clocks of {listed} MHz; "
             "this is a mistake in nnhw: please report it"
         )
-    # Another clock, such as that of a link, decides only where it is missed, in proportion.
-    missed = [
-        clock_hz * achieved / wanted
-        for achieved, wanted in clocks
-        if achieved < wanted and abs(wanted / clock_hz - 1) > _ROUNDING
-    ]
-    fmax_hz = min([*own, *missed])
     resources = _resources(report["utilization"], family)
-    return PlacedDesign(folder, seed, float(clock_hz), fmax_hz, resources, _slowest_path(report))
+    return PlacedDesign(folder, seed, float(clock_hz), _fmax_hz(clocks, clock_hz), resources, _slowest_path(report))
+
+
+def _fmax_hz(clocks: Mapping[str, tuple[float, float]], clock_hz: int) -> float:
+    """Return the clock that a design holds; 0 if a clock of its link is missed, which no other clock makes up for.
+
+    Parameters
+    ----------
+    clocks: what each clock reaches and what it needs, in Hz. Nearly always there is one.
+    """
+    is_own = {name: abs(needed / clock_hz - 1) <= _ROUNDING for name, (_, needed) in clocks.items()}
+    if any(achieved < needed for name, (achieved, needed) in clocks.items() if not is_own[name]):
+        return 0.0
+    return min(achieved for name, (achieved, _) in clocks.items() if is_own[name])
 
 
 def pack(placement: PlacedDesign, family: Family, note: Note = silent) -> Path:
