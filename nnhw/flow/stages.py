@@ -18,7 +18,7 @@ from nnhw.errors import BuildError, InputError
 from nnhw.flow.folder.build_folder import BuildFolder, read_json, write_json
 from nnhw.flow.folder.manifest import read_fact
 from nnhw.flow.options import Options
-from nnhw.flow.tools.progress import Progress
+from nnhw.flow.tools.progress import Progress, noted
 from nnhw.flow.tools.sources import code_hash
 
 if TYPE_CHECKING:
@@ -155,7 +155,8 @@ def map_stage(job: Job, out: Path) -> None:
     from nnhw import ir
     from nnhw.flow.budget import map_on_board
 
-    mapped, facts = map_on_board(ir.load(job.path("lower.ir")), job.board, job.options)
+    with noted("nnhw.mapping", job.progress):
+        mapped, facts = map_on_board(ir.load(job.path("lower.ir")), job.board, job.options)
     mapped.accelerator.save(out)
     image = mapped.accelerator.image
     if image is not None:
