@@ -311,7 +311,7 @@ def _can_simulate(options: Options, progress: Progress) -> bool:
     return True
 
 
-BESIDE = ("elaborate", "simulate")
+BESIDE = ("elaborate", "simulate", "sense")
 """Stages that run beside `build`, which reads nothing of theirs."""
 
 
