@@ -158,6 +158,9 @@ class Top(wiring.Component):
         name = link.resource_name
         # Requested without buffers: pins that the device does not use, such as flow control, stay out of the design.
         pins = platform.request(name, dir={pin.name: "-" for pin in platform.lookup(name).ios})
+        for port in link.ports:
+            if port.clocks:
+                platform.add_clock_constraint(getattr(device, port.gateware), link.speed)
         if link.shares_flash and hasattr(device, "cs"):
             self._connect_shared(m, pins)
             return

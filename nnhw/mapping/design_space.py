@@ -119,7 +119,9 @@ class DesignSpace:
         ----------
         movable: whether FIFOs may move to large RAM, so that with one in it the cost is not known.
         """
-        if not self._accelerators and any(len(layer.inputs) > 1 for layer in self.layers):
+        # Which FIFOs a loop keeps is only known with its schedule.
+        joins = any(len(layer.inputs) > 1 for layer in self.layers)
+        if self.step.states or (joins and not self._accelerators):
             return None
         plans = self._plans(placed)
         return unscheduled_cost(self.layers, plans, self.step, self.family, self.sequences, self._depths, movable)
