@@ -77,6 +77,12 @@ class Build:
         """The mapped network."""
         return Accelerator.load(self.path)
 
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds that each stage took when it last ran, by name; what ran beside each other overlaps."""
+        path = self.path / TIMING
+        return read_json(path) if path.is_file() else {}
+
     def _repr_html_(self) -> str:
         report, rate, cycles = self.report, self.report["inferences_per_second"], self._cycles
         taken = {
