@@ -166,7 +166,10 @@ class Mapper:
         family, left = self.space.family, budget
         stretched = replace(budget, lc=family.room.stretch * budget.lc, ff=family.room.stretch * budget.ff)
         placed, total = list[Folding](), Cost()
-        for _ in range(MOST_ROUNDS):
+        rounds = 0
+        while rounds < MOST_ROUNDS:
+            # Rounds that a lower bound rules out take next to no time.
+            rounds += not self.space.is_bound
             try:
                 placed = PartMover(self.space, left).thresholds(*self.fastest(left, intervals, busy))
             except MappingError:
@@ -174,7 +177,7 @@ class Mapper:
                     raise
                 # The layers alone fit, as a round before has shown.
                 break
-            known = self.space.chained_cost(placed)
+            known = self.space.expected_cost(placed, movable=budget.spram > 0)
             if known is None or _fits(known, stretched):
                 accelerator, total = self._assembled(placed, budget)
                 if _fits(total, stretched):
@@ -192,6 +195,8 @@ class Mapper:
         if (slower := self._slower_that_fits(budget, left, stretched, intervals, busy)) is not None:
             return without_waits(self.space, *slower, stretched)
         accelerator, total = self._assembled(placed, budget)
+        if _fits(total, stretched):
+            return without_waits(self.space, placed, accelerator, stretched)
         needs = needs_of(self.space, placed, accelerator)
         raise DoesNotFitError(fifos_do_not_fit(accelerator, stretched.excess(total)), needs)
 
@@ -219,15 +224,26 @@ class Mapper:
         """
         found: dict[int, tuple[list[Folding], Accelerator]] = {}
 
+        def placed_at(interval: int) -> list[Folding]:
+            return PartMover(self.space, left).thresholds(*self.within(left, interval, busy))
+
+        def is_expected(interval: int) -> bool:
+            expected = self.space.expected_cost(placed_at(interval), movable=budget.spram > 0)
+            return expected is None or _fits(expected, stretched)
+
         def fits(interval: int) -> bool:
-            placed = PartMover(self.space, left).thresholds(*self.within(left, interval, busy))
+            placed = placed_at(interval)
             accelerator, total = self._assembled(placed, budget)
             found[interval] = placed, accelerator
             return _fits(total, stretched)
 
         if not fits(intervals[-1]):
             return None
-        return found[intervals[bisect_left(intervals, True, key=fits)]]
+        # Schedules take long where branches join: most intervals are ruled out without them.
+        likely = intervals[bisect_left(intervals[:-1], True, key=is_expected) :]
+        if fits(likely[0]):
+            return found[likely[0]]
+        return found[likely[bisect_left(likely, True, lo=1, key=fits)]]
 
     def fastest(
         self, budget: Budget, intervals: Sequence[int], busy: float | None = None

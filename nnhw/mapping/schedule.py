@@ -74,6 +74,12 @@ class StreamNetwork:
                 return self._in_front(before, layer)
         return index
 
+    def fifo(self, index: int) -> FifoConfig:
+        """Return the configuration of a stage that is a FIFO."""
+        fifo = self.stages[index].config.fifo
+        assert fifo is not None
+        return fifo
+
     def with_fifo(self, index: int, config: EngineConfig) -> StreamNetwork:
         """Return the network in which stage `index` has another configuration."""
         stages = list(self.stages)
@@ -224,7 +230,7 @@ def schedule_stages(
     network.run_patiently(patient)
     for index in joining:
         depth = max(model.high_water for model in (models[index], patient[index]) if isinstance(model, FifoModel))
-        network = network.with_fifo(index, replace(_fifo(network, index), depth=depth))
+        network = network.with_fifo(index, replace(network.fifo(index), depth=depth))
     deep, schedule = _deeper(network)
     shallow = _shallower(deep, schedule, family)
     return shallow.stages, schedule if shallow is deep else shallow.estimate()
@@ -242,7 +248,7 @@ def _deeper(network: StreamNetwork) -> tuple[StreamNetwork, Schedule]:
     while full and schedule.interval > slowest:
         deeper = network
         for index in full:
-            config = _fifo(network, index)
+            config = network.fifo(index)
             deeper = deeper.with_fifo(index, replace(config, depth=2 * config.depth))
         shorter, full = _settled(deeper)
         if shorter.interval >= schedule.interval:
@@ -265,13 +271,6 @@ def _endless(network: StreamNetwork) -> list[CycleModel | NetworkModel]:
     return [FifoModel(None) if index in joining else stage.config.model() for index, stage in enumerate(network.stages)]
 
 
-def _fifo(network: StreamNetwork, index: int) -> FifoConfig:
-    """Return the configuration of a stage that is a FIFO."""
-    fifo = network.stages[index].config.fifo
-    assert fifo is not None
-    return fifo
-
-
 def _shallower(network: StreamNetwork, schedule: Schedule, family: Family) -> StreamNetwork:
     """Return the network with the shallowest FIFOs of joins that keep its schedule; see `schedule_stages`."""
     trial = 2 * (schedule.latency_cycles + (schedule.frames or MOST_FRAMES) * schedule.interval_cycles)
@@ -282,13 +281,13 @@ def _shallower(network: StreamNetwork, schedule: Schedule, family: Family) -> St
         return family.weight(taken.lc, taken.ebr, 0)
 
     for index in sorted(network.joining, key=weight, reverse=True):
-        depths = cheaper_depths(_fifo(network, index), family)
+        depths = cheaper_depths(network.fifo(index), family)
         # A binary search among n depths takes n.bit_length() trials; if there are too few, try the deepest of them
         # only.
         if len(depths).bit_length() > trials:
             depths = depths[len(depths) - (1 << trials) + 1 :] if trials else []
         trials -= len(depths).bit_length()
-        config = _fifo(network, index)
+        config = network.fifo(index)
         fitting = [network.with_fifo(index, replace(config, depth=depth)) for depth in depths]
         found = bisect_left(fitting, True, key=lambda shallow: shallow.keeps(schedule))
         network = [*fitting, network][found]
@@ -331,7 +330,7 @@ def into_large_ram(accelerator: Accelerator, ebr: int, spram: int, family: Famil
             if columns is not None and 2 * fifo.beats <= accelerator.schedule.interval_cycles:
                 moves.append((-cost(fifo, family).ebr / columns, index, columns))
     for _, index, columns in sorted(moves):
-        fifo = _fifo(network, index)
+        fifo = network.fifo(index)
         if ebr > 0 and columns <= spram:
             network = network.with_fifo(index, replace(fifo, large=True))
             ebr, spram = ebr - cost(fifo, family).ebr, spram - columns
