@@ -276,6 +276,9 @@ class _Assembler:
             config = StateConfig(state.start, state.element, state.lanes, state.sequences)
             stream = Stream(state.lanes, len(state.start), state.element)
             begun = self.take(HEAD_NODE)
+            if state.sequences > 1:
+                # The memory whose state is read late in a step holds back no other one: that begins the next step.
+                begun = self.buffer(state.given, begun)
             memory = self.add(state.given, "state", config, (begun, begun), stream, state.given)
             self.offer(state.given, state.given, memory)
 

@@ -119,6 +119,9 @@ class DesignSpace:
         ----------
         movable: whether FIFOs may move to large RAM, so that with one in it the cost is not known.
         """
+        if self.step.states:
+            # Which FIFOs a loop keeps is only known with its schedule.
+            return None
         plans = self._plans(placed)
         return unscheduled_cost(self.layers, plans, self.step, self.family, self.sequences, self._depths, movable)
 

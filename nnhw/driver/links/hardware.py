@@ -38,13 +38,20 @@ class HardwareLink:
     clock_hz: cycles of the hardware that count as one second.
     name: of the link, for messages.
     bytes_per_s: rate in each direction.
+    flow_controlled: bytes that the hardware cannot take yet wait; False at the pins of a line, which loses them.
     """
 
-    flow_controlled = True
-
-    def __init__(self, hardware: Hardware, clock_hz: int, name: str = "sim", bytes_per_s: float = math.inf) -> None:
+    def __init__(
+        self,
+        hardware: Hardware,
+        clock_hz: int,
+        name: str = "sim",
+        bytes_per_s: float = math.inf,
+        flow_controlled: bool = True,
+    ) -> None:
         self.name = name
         self.bytes_per_s = bytes_per_s
+        self.flow_controlled = flow_controlled
         self.hardware = hardware
         self._clock_hz = clock_hz
         self._waiting = bytearray()
