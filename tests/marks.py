@@ -150,6 +150,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "mapping/test_mapper.py::test_mapping_with_target_is_the_smallest_that_reaches_it": ("slow",),
     "mapping/test_schedule.py::test_depths_never_hang_under_random_stalls": ("slow",),
     "nn/test_examples.py": ("slow",),
+    "nn/test_sensor_examples.py": ("slow",),
     "passes/test_factors.py::test_any_thousandths_are_added_exactly": ("slow",),
     "searching": ("slow",),
     "sim": ("rtl",),

@@ -276,6 +276,9 @@ class _Assembler:
             config = StateConfig(state.start, state.element, state.lanes, state.sequences)
             stream = Stream(state.lanes, len(state.start), state.element)
             begun = self.take(HEAD_NODE)
+            if state.sequences > 1:
+                # The memory whose state is read late in a step holds back no other one: that begins the next step.
+                begun = self.buffer(state.given, begun)
             memory = self.add(state.given, "state", config, (begun, begun), stream, state.given)
             self.offer(state.given, state.given, memory)
 
@@ -340,8 +343,8 @@ def unscheduled_cost(
     Parameters
     ----------
     depths: by name, depths of FIFOs in front of joins, in frames, of another accelerator of the same layers: what these
-        FIFOs hold depends little on the foldings, so the cost is a close estimate. Without a depth, a FIFO counts as
-        the shallowest one.
+        FIFOs hold depends little on the foldings, so the cost is a close estimate. A FIFO without one counts
+        as a shallow one.
     movable: whether FIFOs may move to large RAM, so that with one in it the cost is not known.
 
     Returns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +24,7 @@ from nnhw.mapping.reader import read_layers
 from nnhw.mapping.schedule import into_large_ram, with_schedule
 from nnhw.mapping.waits import waits, without_waits
 
+LOGGER = logging.getLogger("nnhw.mapping")
 MOST_ROUNDS = 5
 LEAST_ROOM = 0.01
 """Where a mapping is too large, the next try leaves at least this share of the logic for FIFOs and converters."""
@@ -163,13 +165,10 @@ class Mapper:
         ------
         MappingError: it fits at none of them.
         """
-        family, left = self.space.family, budget
+        family, left, failed = self.space.family, budget, 0
         stretched = replace(budget, lc=family.room.stretch * budget.lc, ff=family.room.stretch * budget.ff)
         placed, total = list[Folding](), Cost()
-        rounds = 0
-        while rounds < MOST_ROUNDS:
-            # Rounds that a lower bound rules out take next to no time.
-            rounds += not self.space.is_bound
+        for _ in range(MOST_ROUNDS):
             try:
                 placed = PartMover(self.space, left).thresholds(*self.fastest(left, intervals, busy))
             except MappingError:
@@ -177,13 +176,18 @@ class Mapper:
                     raise
                 # The layers alone fit, as a round before has shown.
                 break
+            slowest = self._slowest(placed)
             known = self.space.expected_cost(placed, movable=budget.spram > 0)
             if known is None or _fits(known, stretched):
                 accelerator, total = self._assembled(placed, budget)
                 if _fits(total, stretched):
-                    return without_waits(self.space, placed, accelerator, stretched)
+                    # Foldings between the ones that failed and these may fit, too: they need fewer FIFOs than those.
+                    between = [interval for interval in intervals if failed < interval < slowest] if failed else []
+                    sooner = self._slower_that_fits(budget, left, stretched, between, busy)
+                    return without_waits(self.space, *(sooner or (placed, accelerator)), stretched)
             else:
                 total = known
+            failed = slowest
             # FIFOs and what else stands between layers is known only now: leave room for it, and try again.
             left = left.without(
                 Cost(
@@ -200,6 +204,11 @@ class Mapper:
         needs = needs_of(self.space, placed, accelerator)
         raise DoesNotFitError(fifos_do_not_fit(accelerator, stretched.excess(total)), needs)
 
+    def _slowest(self, placed: Sequence[Folding]) -> int:
+        """Return the cycles of the slowest layer, with the folding given for each."""
+        pairs = zip(self.space.layers, placed, strict=True)
+        return max(self.space.candidate(layer, folding).cycles for layer, folding in pairs)
+
     def _assembled(self, placed: Sequence[Folding], budget: Budget) -> tuple[Accelerator, Cost]:
         """Return the accelerator of foldings, with FIFOs in large RAM where block RAMs are too few, and its cost."""
         family, accelerator = self.space.family, self.space.accelerator(placed, self.board_name)
@@ -208,6 +217,10 @@ class Mapper:
             missing, large = total.ebr - budget.ebr, budget.spram - total.spram
             accelerator = into_large_ram(accelerator, missing, large, family)
             total = accelerator_cost(accelerator, family)
+        LOGGER.info(
+            "an engine for each layer: %s cycles a frame with %s logic cells and %s block RAMs",
+            *(f"{count:,.0f}" for count in (accelerator.schedule.interval_cycles, total.lc, total.ebr)),
+        )
         return accelerator, total
 
     def _slower_that_fits(
@@ -237,7 +250,7 @@ class Mapper:
             found[interval] = placed, accelerator
             return _fits(total, stretched)
 
-        if not fits(intervals[-1]):
+        if not intervals or not fits(intervals[-1]):
             return None
         # Schedules take long where branches join: most intervals are ruled out without them.
         likely = intervals[bisect_left(intervals[:-1], True, key=is_expected) :]
