@@ -13,13 +13,14 @@ from typing import Any, get_args, get_type_hints
 
 from nnhw.errors import BoardError, NnhwError, raise_all
 from nnhw.families import FAMILIES
-from nnhw.links import LINKS, BoardLink, Ftdi, Spi, Uart
+from nnhw.links import LINKS, BoardLink, Ftdi, Spi, Uart, Usb
 from nnhw.reading import is_plain_name, parse_toml
 
 BOARD_NAMES = (
     *("icebreaker", "ice40_hx8k_b_evn", "icestick", "icesugar", "icesugar_nano", "nandland_go"),
     *("blackice", "blackice_ii"),
     *("ulx3s_12f", "ulx3s_25f", "ulx3s_45f", "ulx3s_85f", "versa_ecp5", "versa_ecp5_5g", "ecp5_5g_evn"),
+    *("fomu_pvt", "icebreaker_bitsy", "tinyfpga_bx"),
     *("ecpix5_45f", "ecpix5_85f", "colorlight_5a75b_r7_0", "icepi_zero", "icesugar_pro", "supercon19badge"),
 )
 """The boards that come with nnhw; each is the name of a file in `boards/`, without its suffix."""
@@ -99,13 +100,14 @@ class Board:
     target_clock_hz: clock in Hz that a design is placed for when no clock is requested.
     resources: resources of the device.
     input_clock: the oscillator.
-    uart: the serial port to the host.
+    uart: the serial port to the host; None: the board has none.
     openfpgaloader: openFPGALoader's name of the board; empty: it has none.
     speed: speed grade of the device; empty where the device's name contains it.
     aliases: other names of the board.
     flash: flash from which the device may load a program when it starts; None: it does not.
     spi: pins for a microcontroller; None: the board has none for it.
     ftdi: pins of the flash by which an FTDI chip reaches the FPGA, too; None: the board has none.
+    usb: pins of the FPGA at a USB connector; None: the board has none.
     link: kind of the link that a build is for when none is asked for.
     """
 
@@ -118,13 +120,14 @@ class Board:
     target_clock_hz: int
     resources: Resources
     input_clock: InputClock
-    uart: Uart
+    uart: Uart | None = None
     openfpgaloader: str = ""
     speed: str = ""
     aliases: tuple[str, ...] = ()
     flash: Flash | None = None
     spi: Spi | None = None
     ftdi: Ftdi | None = None
+    usb: Usb | None = None
     link: str = Uart.kind
 
     @property
@@ -292,6 +295,7 @@ def _check(board: Board, where: str) -> list[NnhwError]:
     """Return the mistakes of a board whose fields have the right types."""
     problems: list[NnhwError] = _check_choices(board, where)
     problems += [BoardError(f"{where}: {text}") for link in board.links for text in link.problems()]
+    problems += _check_clocks(board, where)
     if not _PLATFORM.fullmatch(board.platform):
         problems.append(
             BoardError(
@@ -329,6 +333,19 @@ def _check(board: Board, where: str) -> list[NnhwError]:
     return problems
 
 
+def _check_clocks(board: Board, where: str) -> list[NnhwError]:
+    """Return problems with links whose clock is to be the oscillator's."""
+    clock = board.input_clock
+    return [
+        BoardError(
+            f"{where}: field '{link.kind}.clock' is 'oscillator', which needs an oscillator of {link.own_clock_hz} Hz "
+            f"that reaches the design, but 'input_clock' has {clock.hz} Hz, and pll '{clock.pll}'; use 'design'"
+        )
+        for link in board.links
+        if link.clock_source == "oscillator" and (clock.hz != link.own_clock_hz or clock.pll == "pad")
+    ]
+
+
 def _check_words(board: Board, where: str) -> list[NnhwError]:
     """Return problems with fields that tools read as one word, which could be an option, a path, or lines of a file."""
     words = {
@@ -351,6 +368,8 @@ def _check_words(board: Board, where: str) -> list[NnhwError]:
 
 def _check_choices(board: Board, where: str) -> list[NnhwError]:
     """Return problems with fields whose value is not one of those that the family allows."""
+    if not board.links:
+        return [BoardError(f"{where}: a board needs a link: the table of at least one of {_quoted(LINKS)}")]
     choices: dict[str, tuple[str, tuple[str, ...]]] = {
         "family": (board.family, tuple(FAMILIES)),
         "link": (board.link, tuple(link.kind for link in board.links)),

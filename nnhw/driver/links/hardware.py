@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
-from nnhw.driver.links.base import closed_error
+from nnhw.driver.links.base import HELD_WINDOW_BYTES, closed_error
 from nnhw.errors import LinkError, NnhwError
 
 _SLACK_CYCLES = 200_000
@@ -41,6 +41,8 @@ class HardwareLink:
     """
 
     flow_controlled = True
+    window_bytes = HELD_WINDOW_BYTES
+    write_bytes: int | None = None
 
     def __init__(self, hardware: Hardware, clock_hz: int, name: str = "sim", bytes_per_s: float = math.inf) -> None:
         self.name = name
