@@ -28,7 +28,7 @@ from nnhw.driver.sending import Pace
 from nnhw.driver.session import BatchError, Session
 from nnhw.errors import LinkError
 from nnhw.links import Usb
-from nnhw.protocol import DeviceIdentity
+from nnhw.protocol import USB_BYTES_PER_S, DeviceIdentity
 
 from .harness import CLOCK_NS, BenchFailure, start
 from .usb_host import FullSpeedHost
@@ -50,7 +50,7 @@ class UsbHostLink:
     """
 
     flow_controlled = True
-    bytes_per_s = Usb("design").bytes_per_s(0)
+    bytes_per_s = USB_BYTES_PER_S
     window_bytes = window_bytes(bytes_per_s, USB_LATENCY_S)
     write_bytes: int | None = USB_WRITE_BYTES
     slack_s = 0.01

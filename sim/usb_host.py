@@ -1,7 +1,8 @@
 """The computer's end of a USB of full speed: it drives the wires of a design, and knows nothing of its gateware.
 
-It resets the bus, reads the descriptors, sets address and configuration, and then moves bytes by bulk transactions, with
-the repetitions and the order that the standard demands. Source: USB 2.0, chapters 7.1.7, 8.4 to 8.6, 9.4; CDC 1.2, PSTN.
+It resets the bus, reads the descriptors, sets address and configuration, and then moves bytes by bulk transactions,
+with the repetitions and the order that the standard demands. Source: USB 2.0, chapters 7.1.7, 8.4 to 8.6, 9.4; USB CDC,
+PSTN devices 1.2.
 """
 
 from __future__ import annotations
@@ -142,9 +143,7 @@ class FullSpeedHost:
             raise BenchFailure(f"the configuration has the endpoints {found} for the data of a serial port")
         self._o_endpoint, self._i_endpoint = found[0], found[1]
 
-    async def control(
-        self, kind: int, request: int, value: int, index: int, length: int, data: bytes = b""
-    ) -> bytes:
+    async def control(self, kind: int, request: int, value: int, index: int, length: int, data: bytes = b"") -> bytes:
         """Make a request at endpoint 0, and return what comes; `data` is sent.
 
         Raises

@@ -34,7 +34,7 @@ def map_on_board(body: Graph, board: Board, options: Options) -> tuple[Mapped, d
     family = FAMILIES[board.family]
     mapped = _map_at_rate(body, board, available(board), family, options)
     accelerator = mapped.accelerator
-    facts = {"resources": estimate(accelerator, family, board.resources.spram > 0), "board": dataclasses.asdict(board)}
+    facts = {"resources": estimate(accelerator, board), "board": dataclasses.asdict(board)}
     return mapped, facts | {"style": style_of(mapped), "clock_hz": _clock_hz(board, options)}
 
 
@@ -42,13 +42,14 @@ def available(board: Board) -> Budget:
     """Return the resources of a board that are left for engines beside the link."""
     family = FAMILIES[board.family]
     room = family.room
+    link = room.link_of(board.link)
     return Budget(
-        lc=board.resources.lc * room.usable - room.link.lc,
-        ebr=board.resources.ebr - room.link.ebr - room.spare_ebr,
+        lc=board.resources.lc * room.usable - link.lc,
+        ebr=board.resources.ebr - link.ebr - room.spare_ebr,
         dsp=board.resources.dsp,
         spram=board.resources.spram,
         # A board states no flip-flops where each logic cell has one: then the limit of logic cells is theirs.
-        ff=board.resources.ff * room.usable_ff - room.link.ff if board.resources.ff else inf,
+        ff=board.resources.ff * room.usable_ff - link.ff if board.resources.ff else inf,
     )
 
 
@@ -107,14 +108,13 @@ def target_interval(board: Board, options: Options) -> int | None:
     return max(1, int(_clock_hz(board, options) / options.target_fps))
 
 
-def estimate(accelerator: Accelerator, family: Family, spram: bool = False) -> dict[str, int]:
-    """Return the resources that an accelerator with its link is expected to take, by name of the resource.
+def estimate(accelerator: Accelerator, board: Board) -> dict[str, int]:
+    """Return the resources that an accelerator with the link of a board is expected to take, by name of the resource.
 
-    Parameters
-    ----------
-    spram: shared engines keep their memory in SPRAM instead of block RAM.
+    Shared engines keep their memory in SPRAM where the board has it, else in block RAM.
     """
-    link = family.room.link
+    family, spram = FAMILIES[board.family], board.resources.spram > 0
+    link = family.room.link_of(board.link)
     if accelerator.programs:
         link += Cost(lc=PROGRAM_LC, ff=0 if family.logic.flip_flop_packs else PROGRAM_LC)
     link += packing_cost(accelerator, family)

@@ -127,7 +127,7 @@ class ClockGenerator(wiring.Component):
             m.d.comb += self.link_clock.eq(clock)
             return
         assert oscillator is not None, "a board whose link has the oscillator's clock does not give it to the PLL alone"
-        link_clock = Signal(name="oscillator_clock")
+        link_clock = Signal(name="oscillator_clock", attrs={"keep": 1})
         platform.add_clock_constraint(link_clock, link.own_clock_hz)
         m.d.comb += [link_clock.eq(oscillator), self.link_clock.eq(link_clock)]
 

@@ -138,7 +138,7 @@ class BoardLink(Protocol):
         )
 
     def images_per_s(self, input_bytes: int, output_bytes: int, clock_hz: float) -> float:
-        """Return how many images per second the link carries; the slower one of its two directions counts, or their sum.
+        """Return how many images per second the link carries; the slower of its two directions counts, or their sum.
 
         The bytes of images fill DATA frames without gaps, and each frame is acknowledged; each result begins a frame.
 

@@ -6,13 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from nnhw.links.base import BoardLink, LinkPort
+from nnhw.protocol import USB_BYTES_PER_S
 
-FRAME_BYTES = 64 * 19
-"""Most bytes that bulk packets of 64 bytes carry in a frame of a millisecond, both directions together.
-
-Source: USB 2.0, table 5-9.
-"""
-FRAMES_PER_S = 1000
 CLOCK_SOURCES = ("oscillator", "design")
 """Where the clock of 48 MHz may come from; see `Usb`."""
 
@@ -60,7 +55,7 @@ class Usb(BoardLink):
 
     def bytes_per_s(self, clock_hz: float) -> float:
         """See `BoardLink.bytes_per_s`: what bulk packets carry, which is a fifth less than the bits on the wire."""
-        return FRAME_BYTES * FRAMES_PER_S
+        return USB_BYTES_PER_S
 
     def clock_problem(self, clock_hz: float) -> str:
         """See `BoardLink.clock_problem`: the design may have to run at the clock of the USB."""

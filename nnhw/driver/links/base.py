@@ -10,7 +10,7 @@ from nnhw.errors import ClosedError
 LINE_WINDOW_BYTES = 16_384
 """Window of a line without flow control: as many bytes as its buffers hold, some 50 ms at 3 Mbaud."""
 LINE_WRITE_BYTES = 2048
-"""Bytes written at once where `write` waits until the system has taken them: results come meanwhile, and are read next."""
+"""Bytes written at once where `write` waits until the system has taken them: what comes meanwhile is read next."""
 HELD_WINDOW_BYTES = 65_536
 """Window of what stands in for hardware: it runs without interruption as long as it has some."""
 USB_LATENCY_S = 0.016

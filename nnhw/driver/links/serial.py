@@ -18,7 +18,7 @@ from nnhw.driver.links.base import (
     window_bytes,
 )
 from nnhw.errors import LinkError
-from nnhw.protocol import BITS_PER_UART_BYTE, USB_PRODUCT, USB_VENDOR
+from nnhw.protocol import BITS_PER_UART_BYTE, USB_BYTES_PER_S, USB_PRODUCT, USB_VENDOR
 
 _ANY_BAUD = 115_200
 # FTDI chips with two interfaces: the first one programs the board, the second one is the serial line.
@@ -99,12 +99,11 @@ class SerialLink:
 
 
 class UsbSerialLink(SerialLink):
-    """Bytes over the USB port of an FPGA, which the system shows as a serial port; bytes wait until the device has room.
+    """Bytes over the USB port of an FPGA, which the system shows as a serial port; they wait until the device has room.
 
     Parameters
     ----------
     name: `usb` for the only device with the numbers of nnhw, `usb:PORT` for a port of this system.
-    bytes_per_s: rate of both directions together.
 
     Raises
     ------
@@ -114,12 +113,13 @@ class UsbSerialLink(SerialLink):
     flow_controlled = True
     write_bytes: int | None = USB_WRITE_BYTES
 
-    def __init__(self, name: str, bytes_per_s: float) -> None:
+    window_bytes = window_bytes(USB_BYTES_PER_S, USB_LATENCY_S)
+
+    def __init__(self, name: str) -> None:
         _, _, port = name.partition(":")
         # Any rate would do: there is no line behind the port.
         super().__init__(port or find_usb_port(), _ANY_BAUD)
-        self.bytes_per_s = bytes_per_s
-        self.window_bytes = window_bytes(bytes_per_s, USB_LATENCY_S)
+        self.bytes_per_s = USB_BYTES_PER_S
 
 
 def find_usb_port() -> str:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from amaranth.build import Platform
-from amaranth.hdl import ClockDomain, ClockSignal, Module, ResetInserter, ResetSignal, Signal, unsigned
+from amaranth.hdl import ClockDomain, ClockSignal, Fragment, Module, ResetInserter, ResetSignal, Signal, unsigned
 from amaranth.lib import stream, wiring
 from amaranth.lib.cdc import ResetSynchronizer
 from amaranth.lib.fifo import AsyncFIFO
@@ -56,7 +56,7 @@ class UsbSerial(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.device = device = USBDevice(bus=self._wires(m))
+        device = USBDevice(bus=self._wires(m))
         self._add_control(device)
         device.add_endpoint(USBStreamInEndpoint(endpoint_number=STATUS_ENDPOINT, max_packet_size=PACKET_BYTES))
         # LUNA itself keeps packets and their numbers over a reset of the bus; USB 2.0, 9.1.1.5, has them begin anew.
@@ -65,6 +65,8 @@ class UsbSerial(wiring.Component):
         outgoing, incoming = USBStreamInEndpoint(**size), USBStreamOutEndpoint(**size)
         for endpoint in (outgoing, incoming):
             device.add_endpoint(anew(endpoint))
+        # Without a platform, so that synthesis gets what simulators run: for a UP5K LUNA counts in two DSP blocks.
+        m.submodules.device = Fragment.get(device, None)
         self._send(m, outgoing.stream)
         m.d.comb += [
             device.connect.eq(1),
@@ -86,8 +88,9 @@ class UsbSerial(wiring.Component):
         LUNA's own serial port gives its descriptors alone, and is no part of the design, of which Amaranth would warn.
         """
         names = {"manufacturer_string": "nnhw", "product_string": "neural network accelerator"}
-        serial = USBSerialDevice(bus=None, idVendor=USB_VENDOR, idProduct=USB_PRODUCT, max_packet_size=PACKET_BYTES, **names)
-        control = device.add_standard_control_endpoint(serial.create_descriptors())
+        numbers = {"idVendor": USB_VENDOR, "idProduct": USB_PRODUCT, "max_packet_size": PACKET_BYTES}
+        serial = USBSerialDevice(bus=None, **numbers, **names)
+        control = device.add_standard_control_endpoint(serial.create_descriptors(), avoid_blockram=False)
         control.add_request_handler(ACMRequestHandlers())
         unknown = (USBRequestType.VENDOR, USBRequestType.RESERVED)
         control.add_request_handler(StallOnlyRequestHandler(lambda setup: sum(setup.type == kind for kind in unknown)))
@@ -153,7 +156,8 @@ class UsbDevice(wiring.Component):
         """Add the domain of the wires, and that of the bits, a quarter as fast: a register that is clocked by it."""
         m.domains += [ClockDomain(name, local=True) for name in ("usb_io", "usb")]
         # It counts during the reset as well: the reset of `usb` ends with edges of that clock.
-        count, bit_clock = Signal(2, reset_less=True), Signal(name="usb_bit_clock")
+        # Kept, so that place and route finds it by its name.
+        count, bit_clock = Signal(2, reset_less=True), Signal(name="usb_bit_clock", attrs={"keep": 1})
         m.d.usb_io += count.eq(count + 1)
         m.d.comb += [ClockSignal("usb_io").eq(self.link_clock), ClockSignal("usb").eq(bit_clock)]
         m.d.comb += bit_clock.eq(count[1])
