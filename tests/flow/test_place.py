@@ -153,6 +153,18 @@ def test_read_placement_holds_at_exactly_the_clock(tmp_path: Path) -> None:
     assert describe_path(placement.path) == "no path between registers"
 
 
+@pytest.mark.parametrize(("reached_mhz", "fmax_hz"), [(48.0, 50e6), (47.9, 0)])
+def test_read_placement_holds_nothing_without_the_clock_of_the_link(
+    reached_mhz: float, fmax_hz: float, tmp_path: Path
+) -> None:
+    write_report(tmp_path, 50.0, [])
+    report = json.loads((tmp_path / "seed4.json").read_text())
+    report["fmax"]["usb"] = {"achieved": reached_mhz, "constraint": 48.0}
+    report["fmax"]["clk"]["constraint"] = 36.0
+    (tmp_path / "seed4.json").write_text(json.dumps(report))
+    assert read_placement(tmp_path, 4, 36_000_000, ICE40).fmax_hz == fmax_hz
+
+
 def test_describe_path_counts_cells_and_wires() -> None:
     path = (
         Hop("clk-to-q", 1, "a", "a"),

@@ -264,11 +264,21 @@ def read_placement(folder: Path, seed: int, clock_hz: int, family: Family) -> Pl
             f"the design should run at {clock_hz / 1e6:g} MHz, but place and route found clocks of {listed} MHz; "
             "this is a mistake in nnhw: please report it"
         )
-    # The clock with the least room decides; nearly always there is one.
-    room = min(achieved / constraint for achieved, constraint in clocks.values())
-    fmax_hz = next(achieved for achieved, constraint in clocks.values() if achieved / constraint == room)
     resources = _resources(report["utilization"], family)
-    return PlacedDesign(folder, seed, float(clock_hz), fmax_hz, resources, _slowest_path(report))
+    return PlacedDesign(folder, seed, float(clock_hz), _fmax_hz(clocks, clock_hz), resources, _slowest_path(report))
+
+
+def _fmax_hz(clocks: Mapping[str, tuple[float, float]], clock_hz: int) -> float:
+    """Return the clock that a design holds; 0 if a clock of its link is missed, which no other clock makes up for.
+
+    Parameters
+    ----------
+    clocks: what each clock reaches and what it needs, in Hz. Nearly always there is one.
+    """
+    is_own = {name: abs(needed / clock_hz - 1) <= _ROUNDING for name, (_, needed) in clocks.items()}
+    if any(achieved < needed for name, (achieved, needed) in clocks.items() if not is_own[name]):
+        return 0.0
+    return min(achieved for name, (achieved, _) in clocks.items() if is_own[name])
 
 
 def pack(placement: PlacedDesign, family: Family, note: Note = silent) -> Path:
