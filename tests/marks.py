@@ -83,6 +83,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "flow/test_slices.py::test_slices_equal_reference_in_rtl": ("rtl", "synth", "slow"),
     "flow/test_sources.py::test_sources_hash_changes_with_each_module_that_takes_part": ("slow",),
     "flow/test_style.py": ("rtl", "synth", "pnr", "slow"),
+    "flow/test_ram_mapping.py": ("synth",),
     "flow/test_synthesis.py": ("synth",),
     "flow/test_toolchain.py::test_run_yosys_rejects_mistake_with_its_own_words": ("synth",),
     "flow/test_toolchain.py::test_run_yosys_runs_in_the_folder": ("synth",),

@@ -85,9 +85,10 @@ class StoreBoundary:
 
     @property
     def name(self) -> str:
-        """Name of it in reports: the value, its channels, and its first pixel if that is not 0."""
-        first, count = self.record.channels
-        pixels = f"[{self.record.first_pixel}:]" if self.record.first_pixel else ""
+        """Name of it in reports: value, channels, and the first pixel if that is not 0 or pixels are apart."""
+        record, (first, count) = self.record, self.record.channels
+        apart = "..." if record.pixel_row else ""
+        pixels = f"[{record.first_pixel}:{apart}]" if record.first_pixel or apart else ""
         return f"{self.node}[{first}:{first + count}]{pixels}"
 
     @property
@@ -110,11 +111,10 @@ class StoreBoundary:
         """Return the bit patterns int64 [N * beats, codes + 1] of a value [N, *shape]; an element has `widths` bits."""
         record, (first, count) = self.record, self.record.channels
         # `record.pixels` counts writes: a pixel with more channels than lanes takes several.
-        granules = max(1, count // self.array.lanes)
-        pixels = slice(record.first_pixel, record.first_pixel + record.pixels // granules)
+        pixels = record.stored_pixels[: record.pixels // max(1, count // self.array.lanes)]
         channels = values.reshape(len(values), values.shape[1], -1)[:, first : first + count, pixels]
         codes = encode(np.moveaxis(channels, 1, 2) - record.zero, self.array.activation)
-        addresses = (record.target + record.target_step * np.arange(record.pixels)) % self.array.words
+        addresses = record.targets % self.array.words
         places = np.broadcast_to(addresses[None, :, None], (len(values), record.pixels, 1))
         # Planar: all pixels of the first channels are written before those of the next ones.
         if record.planar:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nnhw.engines.arithmetic import LaneArithmetic
-from nnhw.engines.contract import EngineConfig, ProductArray
+from nnhw.engines.contract import ProductArray, RequantizingConfig
 from nnhw.engines.requantize import Requantizer
 from nnhw.engines.timing import PipelineModel
 from nnhw.errors import MappingError
@@ -21,7 +21,7 @@ OPERATIONS = ("sum", "dot", "max")
 
 
 @dataclass(frozen=True)
-class ChannelwiseConfig(EngineConfig):
+class ChannelwiseConfig(RequantizingConfig):
     """Parameters of a channelwise engine.
 
     Parameters
@@ -133,11 +133,6 @@ class ChannelwiseConfig(EngineConfig):
         return self.activation if self.op == "max" else IntType(*self.arithmetic.raw_range(self.factors))
 
     @property
-    def element(self) -> IntType:
-        """Type of the elements that leave."""
-        return self.raw if self.requantizer is None else self.requantizer.code
-
-    @property
     def ring_in_memory(self) -> bool:
         """Whether the running results are in block RAM, which they are where registers would cost more.
 
@@ -160,11 +155,6 @@ class ChannelwiseConfig(EngineConfig):
         return (self.op == "dot") + self.tree_levels + (self.steps > 1)
 
     @property
-    def latency(self) -> int:
-        """Cycles from the last tap to the result behind the output buffer, if nothing stalls."""
-        return self.raw_latency + (self.requantizer.latency if self.requantizer else 0) + 1
-
-    @property
     def weight_bits(self) -> int:
         """Bits of all weights."""
         return 0 if self.weights is None or self.weight is None else int(self.weights.size) * self.weight.bits
@@ -173,11 +163,6 @@ class ChannelwiseConfig(EngineConfig):
     def bursts(self) -> tuple[int, int]:
         """(results in a row, how often in a frame): those of all chunks leave together, behind a window's last tap."""
         return (self.chunks, self.windows) if self.steps > 1 else super().bursts
-
-    @property
-    def requantizing(self) -> Requantizer | None:
-        """The requantizer of its results."""
-        return self.requantizer
 
     @property
     def product_array(self) -> ProductArray:
@@ -198,7 +183,7 @@ class ChannelwiseConfig(EngineConfig):
         else:
             sums = (pixels * self.factors.T[None]).sum(axis=1)
             raw = (sums - self.offsets) // self.multiplier
-        return (raw if self.requantizer is None else self.requantizer.golden(raw)).reshape(-1, self.lanes)
+        return self.requantized(raw).reshape(-1, self.lanes)
 
     def model(self) -> PipelineModel:
         """Return the cycle model: of the beats of a window, those of the last taps give results."""

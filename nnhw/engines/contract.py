@@ -133,3 +133,41 @@ class EngineConfig(ABC):
         counts = self.i_beats if isinstance(self.i_beats, tuple) else (self.i_beats,) * len(inputs)
         beats = [elements.reshape(count, -1) for elements, count in zip(inputs, counts, strict=True)]
         return np.asarray(self.golden(*beats)).reshape(-1)
+
+
+class RequantizingConfig(EngineConfig):
+    """Base of the parameters of an engine whose raw results may become codes on their way to the output buffer.
+
+    Such an engine has the parameter `requantizer`; where it is None, raw results leave.
+    """
+
+    requantizer: Requantizer | None
+
+    @property
+    @abstractmethod
+    def raw(self) -> IntType:
+        """Type of a result in front of the requantizer."""
+
+    @property
+    @abstractmethod
+    def raw_latency(self) -> int:
+        """Moves from the last element that a result needs to the raw result."""
+
+    @property
+    def element(self) -> IntType:
+        """Type of the elements that leave."""
+        return self.raw if self.requantizer is None else self.requantizer.code
+
+    @property
+    def latency(self) -> int:
+        """Cycles from the last element that a result needs to the result behind the output buffer, without stalls."""
+        return self.raw_latency + (self.requantizer.latency if self.requantizer else 0) + 1
+
+    @property
+    def requantizing(self) -> Requantizer | None:
+        """The requantizer of its results."""
+        return self.requantizer
+
+    def requantized(self, raw: np.ndarray) -> np.ndarray:
+        """Return what leaves for raw results int64 [.., channels of the requantizer]."""
+        return raw if self.requantizer is None else self.requantizer.golden(raw)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nnhw.engines.contract import EngineConfig
+from nnhw.engines.contract import EngineConfig, RequantizingConfig
 from nnhw.engines.requantize import Requantizer
 from nnhw.engines.timing import PipelineModel
 from nnhw.errors import MappingError
@@ -15,7 +15,7 @@ from nnhw.ir.types import IntType
 
 
 @dataclass(frozen=True)
-class SumConfig(EngineConfig):
+class SumConfig(RequantizingConfig):
     """Parameters of a weighted sum of several streams, element by element.
 
     Parameters
@@ -71,11 +71,6 @@ class SumConfig(EngineConfig):
         return IntType(sum(low for low, _ in ends), sum(high for _, high in ends))
 
     @property
-    def element(self) -> IntType:
-        """Type of the elements that leave."""
-        return self.raw if self.requantizer is None else self.requantizer.code
-
-    @property
     def terms(self) -> tuple[tuple[int, int, int], ...]:
         """(input, shift, sign) of every term of the adder tree, sign * (input << shift): one for each signed digit."""
         return tuple(
@@ -88,20 +83,15 @@ class SumConfig(EngineConfig):
         return max(1, (len(self.terms) - 1).bit_length())
 
     @property
-    def latency(self) -> int:
-        """Cycles from a beat to its result behind the output buffer, if nothing stalls."""
-        return self.tree_levels + (self.requantizer.latency if self.requantizer else 0) + 1
-
-    @property
-    def requantizing(self) -> Requantizer | None:
-        """The requantizer of its sums."""
-        return self.requantizer
+    def raw_latency(self) -> int:
+        """Moves from a beat to its sums."""
+        return self.tree_levels
 
     def golden(self, *beats: np.ndarray) -> np.ndarray:
         """Return the output beats of the beats of all inputs, int64 [pixels * chunks, lanes] (values)."""
         total = sum(factor * np.asarray(x, dtype=np.int64) for factor, x in zip(self.factors, beats, strict=True))
         raw = np.asarray(total).reshape(-1, self.channels)
-        return (raw if self.requantizer is None else self.requantizer.golden(raw)).reshape(-1, self.lanes)
+        return self.requantized(raw).reshape(-1, self.lanes)
 
     def model(self) -> JoinedPipelineModel:
         """Return the cycle model."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnhw.engines.arithmetic import LaneArithmetic
-from nnhw.engines.contract import EngineConfig, ProductArray
+from nnhw.engines.contract import ProductArray, RequantizingConfig
 from nnhw.engines.join import JoinedPipelineModel
 from nnhw.engines.requantize import Requantizer
 from nnhw.errors import MappingError
@@ -19,7 +19,7 @@ from nnhw.ir.types import IntType
 
 
 @dataclass(frozen=True)
-class MatrixProductConfig(EngineConfig):
+class MatrixProductConfig(RequantizingConfig):
     """Parameters of a matrix product engine.
 
     Parameters
@@ -106,32 +106,22 @@ class MatrixProductConfig(EngineConfig):
         return sum_range(self.left, self.right, self.steps * self.simd)
 
     @property
-    def element(self) -> IntType:
-        """Type of the elements that leave."""
-        return self.raw if self.requantizer is None else self.requantizer.code
-
-    @property
     def tree_levels(self) -> int:
         """Register stages from factors to the sum of a beat."""
         return self.arithmetic.dsp_levels(self.simd) if self.dsp else self.arithmetic.tree_levels(self.simd)
 
     @property
-    def latency(self) -> int:
-        """Cycles from the last beat of a sum to its result behind the output buffer, if nothing stalls.
+    def raw_latency(self) -> int:
+        """Moves from the last beat of a sum to the sum.
 
-        A beat waits in a register, is added up, with those before it, and drained; then results are requantized.
+        A beat waits in a register, is added up, with those before it, and drained.
         """
-        return 1 + self.tree_levels + (self.steps > 1) + 1 + (self.requantizer.latency if self.requantizer else 0) + 1
+        return 1 + self.tree_levels + (self.steps > 1) + 1
 
     @property
     def bursts(self) -> tuple[int, int]:
         """The sums of all cells leave one behind the other."""
         return self.drains, self.folds
-
-    @property
-    def requantizing(self) -> Requantizer | None:
-        """What makes codes of its sums."""
-        return self.requantizer
 
     @property
     def product_array(self) -> ProductArray:
@@ -142,7 +132,7 @@ class MatrixProductConfig(EngineConfig):
         """Return the output beats int64 [o_beats, drain] of the beats of both inputs (values)."""
         left, right = (np.asarray(x, dtype=np.int64).reshape(self.folds, self.steps, -1, self.simd) for x in beats)
         raw = (left.repeat(self.spread, axis=2) * right).sum(axis=(1, 3)).reshape(-1, self.period)
-        return (raw if self.requantizer is None else self.requantizer.golden(raw)).reshape(-1, self.drain)
+        return self.requantized(raw).reshape(-1, self.drain)
 
     def model(self) -> JoinedPipelineModel:
         """Return the cycle model: of the beats of a sum, the last one gives the results of all cells."""

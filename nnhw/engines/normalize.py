@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from nnhw.engines.contract import RequantizingConfig
 from nnhw.engines.join import signed_digits
 from nnhw.engines.pairwise import PairConfig, can_use_dsp
 from nnhw.engines.requantize import Requantizer
@@ -18,7 +19,7 @@ QUOTIENT_BITS = 2 * RECIPROCAL_BITS
 
 
 @dataclass(frozen=True)
-class NormConfig(RowConfig):
+class NormConfig(RequantizingConfig, RowConfig):
     """Parameters of a normalization; a row are the elements of its axis, which follow one another in the stream.
 
     Parameters
@@ -130,29 +131,13 @@ class NormConfig(RowConfig):
         return self.op.results(self.length)
 
     @property
-    def element(self) -> IntType:
-        """Type of the elements that leave."""
-        return self.raw if self.requantizer is None else self.requantizer.code
-
-    @property
-    def raw_levels(self) -> int:
+    def raw_latency(self) -> int:
         """Moves from the reading of a word to its raw results."""
         return 1 + self.scale_levels + self.op.centered + self.factor.levels + self.shift_levels + 1
-
-    @property
-    def latency(self) -> int:
-        """Moves from the reading of a word to its results in the output buffer."""
-        return self.raw_levels + (self.requantizer.latency if self.requantizer else 0) + 1
-
-    @property
-    def requantizing(self) -> Requantizer | None:
-        """What makes codes of its results."""
-        return self.requantizer
 
     def golden(self, *beats: np.ndarray) -> np.ndarray:
         """Return the output beats int64 [rows * chunks, lanes] of the input beats (values)."""
         rows = np.asarray(beats[0], dtype=np.int64).reshape(-1, self.length)
         raw = replace(self.op, axis=0).evaluate(rows)
-        if self.requantizer is not None:
-            raw = self.requantizer.golden(raw.reshape(-1, self.requantizer.outputs))
-        return raw.reshape(-1, self.lanes)
+        outputs = self.length if self.requantizer is None else self.requantizer.outputs
+        return self.requantized(raw.reshape(-1, outputs)).reshape(-1, self.lanes)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnhw.engines.arithmetic import DSP_LEVELS, DSP_OPERAND_BITS, WIDE_DSP_BITS
-from nnhw.engines.contract import EngineConfig
+from nnhw.engines.contract import RequantizingConfig
 from nnhw.engines.join import JoinedPipelineModel
 from nnhw.engines.requantize import Requantizer
 from nnhw.errors import MappingError
@@ -23,7 +23,7 @@ OPERATIONS: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 
 @dataclass(frozen=True)
-class PairConfig(EngineConfig):
+class PairConfig(RequantizingConfig):
     """Parameters of a pairwise engine.
 
     Parameters
@@ -83,11 +83,6 @@ class PairConfig(EngineConfig):
         return pair_range(self.op, self.left, self.right)
 
     @property
-    def element(self) -> IntType:
-        """Type of the elements that leave."""
-        return self.raw if self.requantizer is None else self.requantizer.code
-
-    @property
     def planes(self) -> int:
         """Rows from which a product in logic is added up: the bits of its narrower factor."""
         return min(number_bits(self.left), number_bits(self.right))
@@ -101,20 +96,15 @@ class PairConfig(EngineConfig):
         return DSP_LEVELS if self.dsp else max(1, (self.planes - 1).bit_length())
 
     @property
-    def latency(self) -> int:
-        """Cycles from a beat to its result behind the output buffer, if nothing stalls."""
-        return self.levels + (self.requantizer.latency if self.requantizer else 0) + 1
-
-    @property
-    def requantizing(self) -> Requantizer | None:
-        """The requantizer of its results."""
-        return self.requantizer
+    def raw_latency(self) -> int:
+        """Moves from a beat to its raw results."""
+        return self.levels
 
     def golden(self, *beats: np.ndarray) -> np.ndarray:
         """Return the output beats of the beats of both inputs, int64 [pixels * chunks, lanes] (values)."""
         left, right = (np.asarray(x, dtype=np.int64).reshape(-1, self.channels) for x in beats)
         raw = OPERATIONS[self.op](left, right)
-        return (raw if self.requantizer is None else self.requantizer.golden(raw)).reshape(-1, self.lanes)
+        return self.requantized(raw).reshape(-1, self.lanes)
 
     def model(self) -> JoinedPipelineModel:
         """Return the cycle model."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from nnhw.engines.contract import RequantizingConfig
 from nnhw.engines.pairwise import PairConfig
 from nnhw.engines.requantize import Requantizer
 from nnhw.engines.rows import RowConfig
@@ -101,7 +102,7 @@ class PowersConfig(RowConfig):
 
 
 @dataclass(frozen=True)
-class SharesConfig(RowConfig):
+class SharesConfig(RequantizingConfig, RowConfig):
     """Parameters of the second half of a softmax: of the powers of a row, the share of each one in their sum.
 
     Parameters
@@ -161,29 +162,13 @@ class SharesConfig(RowConfig):
         return IntType(0, self.op.high)
 
     @property
-    def element(self) -> IntType:
-        """Type of the elements that leave."""
-        return self.raw if self.requantizer is None else self.requantizer.code
-
-    @property
-    def raw_levels(self) -> int:
+    def raw_latency(self) -> int:
         """Moves from the reading of a word to its shares."""
         return 1 + self.factor.levels + self.shift_levels + 1 + self.clamped
-
-    @property
-    def latency(self) -> int:
-        """Moves from the reading of a word to its results in the output buffer."""
-        return self.raw_levels + (self.requantizer.latency if self.requantizer else 0) + 1
-
-    @property
-    def requantizing(self) -> Requantizer | None:
-        """What makes codes of its results."""
-        return self.requantizer
 
     def golden(self, *beats: np.ndarray) -> np.ndarray:
         """Return the output beats int64 [rows * chunks, lanes] of the input beats (values)."""
         rows = np.asarray(beats[0], dtype=np.int64).reshape(-1, self.length)
         raw = replace(self.op, axis=0).shares(rows)
-        if self.requantizer is not None:
-            raw = self.requantizer.golden(raw.reshape(-1, self.requantizer.outputs))
-        return raw.reshape(-1, self.lanes)
+        outputs = self.length if self.requantizer is None else self.requantizer.outputs
+        return self.requantized(raw.reshape(-1, outputs)).reshape(-1, self.lanes)

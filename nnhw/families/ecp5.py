@@ -11,7 +11,7 @@ from nnhw.families.cost import Cost
 from nnhw.families.logic import Logic
 from nnhw.families.memory import BlockRam, LutRam
 from nnhw.families.pll import PllLimits
-from nnhw.families.tools import CellKinds, CellModels, Columns, Counts, FamilyTool, Tools
+from nnhw.families.tools import BlockRamMap, CellKinds, CellModels, Columns, Counts, FamilyTool, Tools
 
 REGISTER, CARRY, BLOCK_RAM = "TRELLIS_FF", "CCU2C", "DP16KD"
 """Types of cells in a netlist: a flip-flop, two bits of a carry chain, a block RAM."""
@@ -47,6 +47,11 @@ def _flip_flops(cells: Counts) -> int:
     return cells.get(REGISTER, 0)
 
 
+def _init_bits(row: int) -> list[int | None]:
+    """Return the places of the bits of INITVAL_<row>: 16 words of 18 bits, each with two zeros above."""
+    return [18 * word + bit if bit < 18 else None for word in range(16 * row, 16 * (row + 1)) for bit in range(20)]
+
+
 _TOOLS = Tools(
     synth=_synth,
     place=FamilyTool("nextpnr-ecp5", "--version", (0, 7)),  # one before 0.7 does not load a netlist of a new yosys
@@ -64,6 +69,12 @@ _TOOLS = Tools(
     pack_options=("--compress",),
     bitstream="design.bit",
     hidden=None,
+    block_rams=BlockRamMap(
+        libraries=("lattice/lutrams_trellis.txt", "lattice/brams_16kd.txt"),
+        cells="lattice/brams_map_16kd.v",
+        function="init_slice",
+        bits=_init_bits,
+    ),
     table=None,
     flip_flops=lambda _: (),
     block_ram_columns=_block_ram_columns,

@@ -11,7 +11,7 @@ from nnhw.families.cost import Cost
 from nnhw.families.logic import Logic
 from nnhw.families.memory import BlockRam, LargeRamBlock, LutRam
 from nnhw.families.pll import PllLimits
-from nnhw.families.tools import CellKinds, CellModels, Counts, FamilyTool, Tools
+from nnhw.families.tools import BlockRamMap, CellKinds, CellModels, Counts, FamilyTool, Tools
 
 _ULTRA = "u"
 """Beginning of the names of UltraPlus devices, in which a LUT is slow compared with a wire."""
@@ -53,6 +53,12 @@ def _cells_lc(cells: Counts) -> int:
     return max(cells.get("SB_LUT4", 0), cells.get("SB_CARRY", 0), flip_flops)
 
 
+def _init_bits(row: int) -> list[int | None]:
+    """Return the places of the bits of INIT_<row>; see `nnhw.flow.implementation.block_rams`."""
+    places = range(256 * row, 256 * (row + 1))
+    return [place & ~15 | int(f"{place & 15:04b}"[::-1], 2) for place in places]
+
+
 _TOOLS = Tools(
     synth=_synth,
     place=FamilyTool("nextpnr-ice40", "--version", (0, 7)),  # one before 0.7 does not load a netlist of a new yosys
@@ -74,6 +80,12 @@ _TOOLS = Tools(
     # The pass `ice40_dsp` (yosys 0.70) also changes SB_MAC16 cells that the design has itself: it cuts their clock and
     # removes their registers, without a message. So they are hidden from it.
     hidden=("SB_MAC16", "+/ice40/cells_sim.v"),
+    block_rams=BlockRamMap(
+        libraries=("ice40/brams.txt", "ice40/spram.txt"),
+        cells="ice40/brams_map.v",
+        function="slice_init",
+        bits=_init_bits,
+    ),
     table="SB_LUT4",
     flip_flops=_flip_flops,
     block_ram_columns=lambda _: (),

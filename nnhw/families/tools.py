@@ -28,6 +28,24 @@ class FamilyTool:
 
 
 @dataclass(frozen=True)
+class BlockRamMap:
+    """How yosys makes the cells of block RAMs, and the initial bits of each of their parameters.
+
+    Parameters
+    ----------
+    libraries: files that say which memories there are, in yosys's folder of shared files.
+    cells: the file there that makes the cells.
+    function: name of its function that picks the bits of one parameter; its argument is the parameter's number.
+    bits: returns for a number the places of these bits in the memory's contents, lowest first; None: a zero.
+    """
+
+    libraries: tuple[str, ...]
+    cells: str
+    function: str
+    bits: Callable[[int], Sequence[int | None]]
+
+
+@dataclass(frozen=True)
 class Tools:
     """Synthesis, place and route, packing.
 
@@ -45,6 +63,7 @@ class Tools:
     bitstream: name of the finished file; openFPGALoader knows its kind by the suffix.
     hidden: (type of cell, yosys library that has it): cells of the design that yosys's inference of DSP blocks must not
         see; None: there are none.
+    block_rams: how yosys makes block RAMs, see `nnhw.flow.implementation.ram_mapping`.
     table: type of the cells for lookup tables whose contents are put in after place and route, see
         `nnhw.flow.implementation.contents`; None: the contents are part of the design.
     flip_flops: returns yosys commands for a device that restrict the kinds of flip-flops; run before yosys maps them.
@@ -63,6 +82,7 @@ class Tools:
     pack_options: tuple[str, ...]
     bitstream: str
     hidden: tuple[str, str] | None
+    block_rams: BlockRamMap
     table: str | None
     flip_flops: Callable[[str], tuple[str, ...]]
     block_ram_columns: Callable[[str], Columns]

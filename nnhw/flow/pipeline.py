@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,8 +26,9 @@ from nnhw.flow.stages import (
     load_facts,
     stage_key,
 )
+from nnhw.flow.tools.beside import Beside
 from nnhw.flow.tools.cache import Cache
-from nnhw.flow.tools.progress import Progress, SilentProgress, shown_progress
+from nnhw.flow.tools.progress import NamedProgress, Progress, SilentProgress, shown_progress
 from nnhw.notebook import facts_table
 
 ARTICLES = {"image": "an image", "step": "a step"}
@@ -240,8 +242,7 @@ def run_build(
         for earlier in STAGE_NAMES[: STAGE_NAMES.index(start_from)]:
             if earlier != "simulate":
                 folder.require(earlier)
-        for stage in selected:
-            _advance(stage, job)
+        _run_stages(selected, job)
         return _finish(job)
 
 
@@ -304,10 +305,48 @@ def _can_simulate(options: Options, progress: Progress) -> bool:
     return True
 
 
-def _advance(stage: BuildStage, job: Job) -> None:
+BESIDE = ("elaborate", "simulate")
+"""Stages that run beside `build`, which reads nothing of theirs."""
+
+
+def _run_stages(selected: Sequence[BuildStage], job: Job) -> None:
+    """Run stages in order; simulation and synthesis beside each other, where two processes are allowed.
+
+    A bitstream is handed out only when the simulation has passed; one that fails ends synthesis, place and route.
+    """
+    named = {stage.name: stage for stage in selected}
+    before = [stage for stage in selected if stage.name not in (*BESIDE, "build", "netlist")]
+    for stage in before:
+        _advance(stage, job)
+    others, build = [named[name] for name in BESIDE if name in named], named.get("build")
+    if build and job.options.jobs > 1 and not all(_is_current(stage, job) for stage in (build, *others)):
+        watched = dataclasses.replace(job, progress=NamedProgress(job.progress))
+
+        def simulate() -> None:
+            for stage in others:
+                _advance(stage, watched)
+
+        with Beside(simulate, job.options.jobs) as beside:
+            _advance(build, job, beside.finish)
+            beside.finish()
+        others, build = [], None
+    for stage in (*others, *([build] if build else []), *([named["netlist"]] if "netlist" in named else [])):
+        _advance(stage, job)
+
+
+def _is_current(stage: BuildStage, job: Job) -> bool:
+    """Return whether a stage's files are up to date."""
+    return bool(stage.reads) and job.folder.is_current(stage.name, stage_key(stage, job))
+
+
+def _advance(stage: BuildStage, job: Job, wait: Callable[[], None] = lambda: None) -> None:
     """Run one stage unless its files are up to date.
 
     `capture` always runs: only its result tells whether the model has changed.
+
+    Parameters
+    ----------
+    wait: called before the files come into the folder.
     """
     folder = job.folder
     key = stage_key(stage, job)
@@ -320,6 +359,7 @@ def _advance(stage: BuildStage, job: Job) -> None:
     with job.progress.stage(stage.name), folder.staging(stage.name) as staged:
         with folder.reading(*stage.reads):
             stage.run(job, staged)
+        wait()
         # The same graph and samples as before: the files stay, so the stages behind `capture` remain up to date.
         if not stage.reads and folder.is_same(stage.name, staged):
             return

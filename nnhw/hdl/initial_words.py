@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from amaranth.back import rtlil
+
+_ONE_AT_A_TIME = threading.RLock()
 
 
 @contextmanager
@@ -14,27 +17,29 @@ def words_at_once() -> Iterator[None]:
     """While active, Amaranth writes the initial words of memories many times faster; the RTLIL is the same.
 
     A memory of 16,384 words of 64 bits has a million bits. Amaranth 0.5 makes an object of each of them and joins their
-    texts, which takes seconds, also where every word is zero; here the text is made of the words.
+    texts, which takes seconds, also where every word is zero; here the text is made of the words. As a method of
+    Amaranth is another one meanwhile, one thread at a time is let in.
 
     Source: Amaranth 0.5 `back.rtlil`, `ModuleEmitter.emit_memory`: one cell `$meminit_v2` holds all words.
     """
-    emit_memory = rtlil.ModuleEmitter.emit_memory
+    with _ONE_AT_A_TIME:
+        emit_memory = rtlil.ModuleEmitter.emit_memory
 
-    def emit(emitter: Any, number: int, memory: Any) -> None:
-        # Without initial words Amaranth writes the cell and an empty constant at once; then that constant is replaced.
-        words, memory.init = memory.init, ()
+        def emit(emitter: Any, number: int, memory: Any) -> None:
+            # Without initial words Amaranth writes the cell and an empty constant at once; that constant is replaced.
+            words, memory.init = memory.init, ()
+            try:
+                emit_memory(emitter, number, memory)
+            finally:
+                memory.init = words
+            cell = next(reversed(emitter.builder.contents.values()))
+            cell.ports["DATA"] = constant(words, memory.width)
+
+        rtlil.ModuleEmitter.emit_memory = emit
         try:
-            emit_memory(emitter, number, memory)
+            yield
         finally:
-            memory.init = words
-        cell = next(reversed(emitter.builder.contents.values()))
-        cell.ports["DATA"] = constant(words, memory.width)
-
-    rtlil.ModuleEmitter.emit_memory = emit
-    try:
-        yield
-    finally:
-        rtlil.ModuleEmitter.emit_memory = emit_memory
+            rtlil.ModuleEmitter.emit_memory = emit_memory
 
 
 def constant(words: Sequence[int], bits: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product as iterate
 
 import numpy as np
@@ -20,16 +20,9 @@ from nnhw.engines.requantize import (
     lower_bits,
     pieces,
 )
+from nnhw.hdl.partial_products import Term, add_neighbours, digit_multiple
 from nnhw.hdl.requantizer import RequantizerUnit
 from nnhw.hdl.shared.multiply_add import MultiplyAdd
-
-
-@dataclass(frozen=True)
-class TreeOperand:
-    """A number on its way through the tree: `value << shift`, modulo the width of the result."""
-
-    value: Value
-    shift: int
 
 
 class MultiplyAddUnit(RequantizerUnit):
@@ -92,26 +85,21 @@ class MultiplyAddUnit(RequantizerUnit):
             results.append(unit.o[: product.bits].as_signed())
         return results
 
-    def _tree_level(
-        self, m: Module, name: str, operands: list[TreeOperand], width: int, moves: int
-    ) -> list[TreeOperand]:
+    def _tree_level(self, m: Module, name: str, operands: list[Term], width: int, moves: int) -> list[Term]:
         """Return the sums of neighbouring operands, `moves` moves later, modulo 2**width.
 
         The bits of the lower operand below the lowest one of the higher operand pass by the adder.
         """
-        results = []
-        for number in range(0, len(operands), 2):
-            low, label = operands[number], f"{name}_{number}"
-            if number + 1 == len(operands):
-                results.append(TreeOperand(self.delay(m, label, low.value, moves), low.shift))
-                continue
-            high = operands[number + 1]
+
+        def add(number: int, low: Term, high: Term) -> Value:
             distance, most = high.shift - low.shift, width - low.shift
             # The bits that the sum can need, and no more than the result has above this place.
             bits = min(max(len(low.value), len(high.value) + distance) + 1, most)
-            value = self._add(m, label, low.value, Cat(Const(0, distance), high.value), bits, moves)
-            results.append(TreeOperand(value, low.shift))
-        return results
+            return self._add(m, f"{name}_{number}", low.value, Cat(Const(0, distance), high.value), bits, moves)
+
+        return add_neighbours(
+            operands, add, lambda number, operand: self.delay(m, f"{name}_{number}", operand.value, moves)
+        )
 
     def _add(self, m: Module, name: str, a: Value, b: Value, bits: int, moves: int) -> Value:
         """Return a + b modulo 2**bits after one move, or after two: then the lower bits are added first."""
@@ -130,7 +118,7 @@ class MultiplyAddUnit(RequantizerUnit):
 
     def _logic_products(
         self, m: Module, product: Product, raws: list[Value], addresses: list[Value]
-    ) -> list[list[TreeOperand]]:
+    ) -> list[list[Term]]:
         """Return the partial products of each lane, one for each digit that is not 0 in all channels."""
         digits = product.digits
         used = np.flatnonzero(digits.any(axis=(0, 1))).tolist() or [0]
@@ -145,9 +133,7 @@ class MultiplyAddUnit(RequantizerUnit):
             number = Cat(raw[:-1], ~raw[-1]) if self.raw_shape.signed else raw
             lanes.append(
                 [
-                    TreeOperand(
-                        self._times(m, f"product_{lane}_{k}", number, words[lane][2 * k : 2 * k + 2]), 2 * digit
-                    )
+                    Term(self._times(m, f"product_{lane}_{k}", number, words[lane][2 * k : 2 * k + 2]), 2 * digit)
                     for k, digit in enumerate(used)
                 ]
             )
@@ -155,8 +141,7 @@ class MultiplyAddUnit(RequantizerUnit):
 
     def _times(self, m: Module, name: str, number: Value, digit: Value) -> Value:
         """Return digit * number, one move later, in one bit more than the number has; for -1 the complement."""
-        once, twice = Cat(number, Const(0, 1)), Cat(Const(0, 1), number)
-        multiple = Mux(digit[1], Mux(digit[0], ~once, twice), Mux(digit[0], once, 0))
+        multiple = digit_multiple(digit, Cat(number, Const(0, 1)), Cat(Const(0, 1), number))
         return self.register(m, name, multiple, unsigned(len(number) + 1))
 
     def _addends(self, product: Product) -> list[int]:
@@ -177,9 +162,7 @@ class MultiplyAddUnit(RequantizerUnit):
             for addend, ones, multiplier in zip(addends, negative, product.multiplier.ravel().tolist(), strict=True)
         ]
 
-    def _dsp_products(
-        self, m: Module, product: Product, raws: list[Value], addresses: list[Value]
-    ) -> list[list[TreeOperand]]:
+    def _dsp_products(self, m: Module, product: Product, raws: list[Value], addresses: list[Value]) -> list[list[Term]]:
         """Return the products of the pieces of both factors, lowest first: factors and products are in registers.
 
         They are plain multiplications, from which synthesis makes DSP blocks.
@@ -197,7 +180,7 @@ class MultiplyAddUnit(RequantizerUnit):
             operands = []
             for (i, left), (j, right) in iterate(enumerate(lefts), enumerate(rights)):
                 value, shift = self.register(m, f"product_{lane}_{i}_{j}", left * right), (i + j) * DSP_PIECE_BITS
-                operands.append(TreeOperand(extend(value, product.bits - shift), shift))
+                operands.append(Term(extend(value, product.bits - shift), shift))
             lanes.append(sorted(operands, key=lambda operand: operand.shift))
         return lanes
 

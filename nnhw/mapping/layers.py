@@ -146,6 +146,17 @@ class Layer:
         return 0
 
 
+class ShapedLayer(Layer):
+    """The base of layers for which the shape that leaves is a parameter, `extent`, and does not follow from others."""
+
+    extent: Shape
+
+    @property
+    def shape(self) -> Shape:
+        """The feature map that leaves."""
+        return self.extent
+
+
 @dataclass(frozen=True, eq=False)
 class WindowLayer(Layer):
     """A layer that looks at its input through a sliding window.
@@ -262,7 +273,7 @@ class ChannelLayer(WindowLayer):
 
 
 @dataclass(frozen=True, eq=False)
-class SumLayer(Layer):
+class SumLayer(ShapedLayer):
     """A weighted sum of several values, or of one: then a requantization or a change of type alone.
 
     Parameters
@@ -274,14 +285,9 @@ class SumLayer(Layer):
     factors: tuple[int, ...]
     extent: Shape
 
-    @property
-    def shape(self) -> Shape:
-        """The feature map that leaves."""
-        return self.extent
-
 
 @dataclass(frozen=True, eq=False)
-class PairLayer(Layer):
+class PairLayer(ShapedLayer):
     """The product, the maximum or the minimum of two values of one shape.
 
     Parameters
@@ -294,11 +300,6 @@ class PairLayer(Layer):
     op: str
     kinds: tuple[IntType, IntType]
     extent: Shape
-
-    @property
-    def shape(self) -> Shape:
-        """The feature map that leaves."""
-        return self.extent
 
 
 @dataclass(frozen=True)
@@ -322,7 +323,7 @@ class ProductForm:
 
 
 @dataclass(frozen=True, eq=False)
-class MatrixProductLayer(Layer):
+class MatrixProductLayer(ShapedLayer):
     """The product of two computed matrices, or of one pair for each head; the operand that streams comes in first.
 
     Parameters
@@ -341,18 +342,13 @@ class MatrixProductLayer(Layer):
     extent: Shape
 
     @property
-    def shape(self) -> Shape:
-        """The feature map that leaves."""
-        return self.extent
-
-    @property
     def products(self) -> int:
         """Products of one frame."""
         return prod(self.sizes)
 
 
 @dataclass(frozen=True, eq=False)
-class BroadcastLayer(Layer):
+class BroadcastLayer(ShapedLayer):
     """Constants that are the same for each frame: it reads nothing.
 
     Parameters
@@ -364,14 +360,9 @@ class BroadcastLayer(Layer):
     values: np.ndarray = field(repr=False)
     extent: Shape
 
-    @property
-    def shape(self) -> Shape:
-        """The feature map that leaves."""
-        return self.extent
-
 
 @dataclass(frozen=True, eq=False)
-class RowLayer(Layer):
+class RowLayer(ShapedLayer):
     """What works on rows: the elements of one axis, which follow one another in the stream.
 
     Parameters
@@ -384,11 +375,6 @@ class RowLayer(Layer):
     kind: IntType
     length: int
     extent: Shape
-
-    @property
-    def shape(self) -> Shape:
-        """The feature map that leaves."""
-        return self.extent
 
     @property
     def run(self) -> int:
@@ -424,7 +410,7 @@ class SoftmaxLayer(RowLayer):
 
 
 @dataclass(frozen=True, eq=False)
-class ConcatLayer(Layer):
+class ConcatLayer(ShapedLayer):
     """Feature maps behind one another along the channels, the columns or the rows: streams that take turns.
 
     Parameters
@@ -441,18 +427,13 @@ class ConcatLayer(Layer):
     constants: int
 
     @property
-    def shape(self) -> Shape:
-        """The feature map that leaves."""
-        return self.extent
-
-    @property
     def run(self) -> int:
         """Elements that stay together."""
         return gcd(self.extent[0], *self.parts)
 
 
 @dataclass(frozen=True, eq=False)
-class SliceLayer(Layer):
+class SliceLayer(ShapedLayer):
     """A part of a feature map along one axis: some elements of each turn of the stream are kept.
 
     Parameters
@@ -470,18 +451,13 @@ class SliceLayer(Layer):
     extent: Shape
 
     @property
-    def shape(self) -> Shape:
-        """The feature map that leaves."""
-        return self.extent
-
-    @property
     def run(self) -> int:
         """Elements that stay together."""
         return gcd(self.extent[0], self.period, self.first, self.count)
 
 
 @dataclass(frozen=True, eq=False)
-class TransposeLayer(Layer):
+class TransposeLayer(ShapedLayer):
     """A stream in another order: of four nested loops over its elements, the two in the middle change places.
 
     Parameters
@@ -492,11 +468,6 @@ class TransposeLayer(Layer):
 
     loops: Loops
     extent: Shape
-
-    @property
-    def shape(self) -> Shape:
-        """The feature map that leaves."""
-        return self.extent
 
     @property
     def run(self) -> int:
@@ -538,7 +509,7 @@ class PadLayer(Layer):
 
 
 @dataclass(frozen=True, eq=False)
-class OwnLayer(Layer):
+class OwnLayer(ShapedLayer):
     """An operator with an engine that the user brings.
 
     Parameters
@@ -553,11 +524,6 @@ class OwnLayer(Layer):
     engine: type[OwnEngine]
     sources: tuple[Port, ...]
     extent: Shape
-
-    @property
-    def shape(self) -> Shape:
-        """The feature map that leaves."""
-        return self.extent
 
 
 def as_map(shape: tuple[int, ...]) -> Shape:

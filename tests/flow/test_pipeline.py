@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import json
 import os
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,8 @@ from nnhw.flow.folder.build_folder import MANIFEST, BuildFolder, read_json
 from nnhw.flow.options import Options, load_overrides
 from nnhw.flow.pipeline import Build, build_file, model_name
 from nnhw.flow.stages import STAGE_NAMES, STAGES, Job, dependents
+from nnhw.flow.tools.processes import ToolRun
+from nnhw.flow.tools.processes import run as run_tool
 from nnhw.flow.tools.progress import SilentProgress
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -183,6 +186,33 @@ def test_pipeline_interrupted_first_build_leaves_no_folder(
     with pytest.raises(KeyboardInterrupt):
         estimate(small_net, tmp_path / "b")
     assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize(("jobs", "begun"), [(1, ["simulate"]), (2, ["build", "simulate"])])
+def test_pipeline_failed_simulation_ends_the_build_beside_it(
+    small_net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int, begun: list[str]
+) -> None:
+    """With one process at a time the build does not even begin; the message is the same."""
+    names: list[str] = []
+
+    def build(job: Job, out: Path) -> None:
+        names.append("build")
+        run_tool(ToolRun("python", (sys.executable, "-c", "import time; time.sleep(60)"), out, "tool.log"))
+
+    def simulate(job: Job, out: Path) -> None:
+        names.append("simulate")
+        raise BuildError("the RTL differs from the IR")
+
+    runs = {"build": build, "simulate": simulate, "elaborate": lambda job, out: None}
+    stages = tuple(dataclasses.replace(stage, run=runs.get(stage.name, stage.run)) for stage in STAGES)
+    monkeypatch.setattr(pipeline, "STAGES", stages)
+    monkeypatch.setattr(pipeline, "_can_simulate", lambda options, progress: True)
+    with pytest.raises(BuildError, match="the RTL differs from the IR"):
+        estimate(small_net, tmp_path / "b", Options(jobs=jobs), "build")
+    assert names == begun
+    assert {"map", "elaborate"} < set(json.loads((tmp_path / "b" / MANIFEST).read_text())["stages"])
+    assert "build" not in json.loads((tmp_path / "b" / MANIFEST).read_text())["stages"]
+    assert not list((tmp_path / "b").glob(".partial-*"))
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:

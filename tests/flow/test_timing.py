@@ -112,6 +112,18 @@ def test_close_timing_prefers_the_clock_with_which_the_host_gets_more() -> None:
     assert engine.settings == at(62.25)
 
 
+def test_close_timing_places_no_second_seed_where_the_host_gets_no_more() -> None:
+    """The link has 12 Mbaud at 60 MHz, and no more at clocks that another seed may hold; an engine gains with each."""
+
+    def link_alone(clock_hz: float) -> float:
+        return BOARD.uart.bytes_per_s(clock_hz)
+
+    for images_per_s, seeds in ((link_alone, 1), (float, 2)):
+        log: list[tuple[float, int]] = []
+        close_timing(tries(reached(62.7, 61), log), wanted(images_per_s=images_per_s), any_clock)
+        assert log == [(48, seed + 1) for seed in range(seeds)]
+
+
 def test_close_timing_takes_the_fastest_clock_that_the_layout_serves() -> None:
     def slower(placed: PllSettings, other: PllSettings) -> bool:
         return other.output_hz <= 50e6

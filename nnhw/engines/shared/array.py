@@ -116,6 +116,8 @@ class ArrayConfig:
     weight_stream: records of one position may multiply while their weights come, which need no cache then.
     tie_bits: (least, most) fraction bits that tell ties of lanes that round them away from zero; None: no lane does.
     step_memory: of functions that are no lines; None: there are none.
+    row_steps: records may store pixels that are apart from one another in a map: there is a step of its own from the
+        last pixel of a row to the next row. Upsampling and transposed convolutions need it.
 
     Raises
     ------
@@ -141,6 +143,7 @@ class ArrayConfig:
     weight_stream: bool = False
     tie_bits: tuple[int, int] | None = None
     step_memory: StepMemory | None = None
+    row_steps: bool = False
 
     def __post_init__(self) -> None:
         problems = [
@@ -337,7 +340,7 @@ class ArrayConfig:
         """CRC-32 of all parameters that matter to programs, which name the array that they are made for."""
         fields = dataclasses.asdict(self)
         del fields["dsp_lanes"]
-        for name in ("weight_stream", "tie_bits", "step_memory"):
+        for name in ("weight_stream", "tie_bits", "step_memory", "row_steps"):
             if not fields[name]:  # programs are those of arrays that know nothing of it
                 del fields[name]
         document = json.dumps([ENGINE_VERSION, fields], sort_keys=True)

@@ -144,7 +144,7 @@ def _emit(memory: np.ndarray, record: Emit, array: ArrayConfig) -> np.ndarray:
 
 def _store(memory: np.ndarray, record: Compute, codes: np.ndarray, index: int, array: ArrayConfig) -> Stored:
     """Write the codes int64 [pixels, lanes] of record number `index` to memory; return what was stored."""
-    addresses = (record.target + record.target_step * np.arange(record.pixels)) % array.words
+    addresses = record.targets % array.words
     # Pixel after pixel: granules may overlap, and then the later pixel counts.
     first = array.lanes * record.target_slice if array.slices > 1 else 0
     words = (addresses[:, None] + np.arange(array.parts)).reshape(-1) % array.words

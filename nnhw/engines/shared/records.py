@@ -153,11 +153,13 @@ class Compute:
     low, high: the stored codes are clamped to; with a function, the words of ranks.
     function: index of the program's step function behind the line; None: the line is all.
     raw: bytes of a sum that goes to the output stream instead; 0: codes are stored.
-    target, target_step: address of the first word written, and words from one pixel to the next.
+    target, target_step: address of the first word written, and words from one pixel of a row to the next.
+    target_row: words from the first pixel of a row to that of the next one; 0: rows follow one another.
     target_slice: which granule of the word is written.
     zero: the model's code is the stored code + zero. This field and those below do not reach the hardware.
     planar: if the channels take several granules: all pixels of one are stored before those of the next.
-    first_pixel: number of the first pixel of the value that is stored.
+    first_pixel, pixel_step, pixel_row: number of the first pixel of the value that is stored, and distances as those
+        of the target, in pixels of the value.
     products: multiplications of the model that it makes, without those with the border.
     """
 
@@ -191,10 +193,13 @@ class Compute:
     raw: int = 0
     target: int = 0
     target_step: int = 0
+    target_row: int = 0
     target_slice: int = 0
     zero: int = 0
     planar: bool = False
     first_pixel: int = 0
+    pixel_step: int = 1
+    pixel_row: int = 0
     products: int = 0
 
     @property
@@ -216,6 +221,26 @@ class Compute:
     def pixels(self) -> int:
         """Pixels that are stored."""
         return math.prod(self.counts[5:])
+
+    @property
+    def targets(self) -> np.ndarray:
+        """Address of the first word of each pixel that is stored, int64 [pixels], not yet modulo those of memory."""
+        return self._lattice(self.target, self.target_step, self.target_row)
+
+    @property
+    def stored_pixels(self) -> np.ndarray:
+        """Number in the value of each pixel that is stored, int64 [pixels]."""
+        return self._lattice(self.first_pixel, self.pixel_step, self.pixel_row)
+
+    @property
+    def row_step(self) -> int:
+        """Words from the last pixel of a row to the first of the next one, where they are stored."""
+        return self.target_row - (self.counts[5] - 1) * self.target_step if self.target_row else self.target_step
+
+    def _lattice(self, first: int, step: int, row: int) -> np.ndarray:
+        columns, rows = self.counts[5:]
+        starts = first + (row or columns * step) * np.arange(rows)
+        return (starts[:, None] + step * np.arange(columns)).reshape(-1)
 
     @property
     def positions(self) -> int:
@@ -249,16 +274,16 @@ def layout(array: ArrayConfig) -> Mapping[str, tuple[int, int]]:
     return _layout(*_format(array))
 
 
-def _format(array: ArrayConfig) -> tuple[int, int, int, bool, bool, int]:
+def _format(array: ArrayConfig) -> tuple[int, int, int, bool, bool, int, bool]:
     """Return what a layout depends on."""
     ranks = 0 if array.step_memory is None else array.step_memory.word_address_bits
-    options = array.weight_stream, array.tie_bits is not None, ranks
+    options = array.weight_stream, array.tie_bits is not None, ranks, array.row_steps
     return array.address_bits, array.activation_bits, array.word_bits, *options
 
 
 @cache
 def _layout(
-    address: int, code: int, word: int, weight_stream: bool, ties: bool, ranks: int
+    address: int, code: int, word: int, weight_stream: bool, ties: bool, ranks: int, row_steps: bool
 ) -> Mapping[str, tuple[int, int]]:
     """Return a layout; few arrays differ in what it depends on, and a search asks for those of thousands."""
     places, holes = dict[str, tuple[int, int]](), list[tuple[int, int]]()
@@ -269,6 +294,7 @@ def _layout(
             place += bits
         holes += [(max(low, place), low + word) for low in range(place // word * word, end, word)]
     sizes = {"target": address, "target_step": address, "kind": 2, "raw": 3, "last": 1}
+    sizes |= {"target_row": address} if row_steps else {}
     sizes |= {"streamed": 1} if weight_stream else {}
     sizes |= {"pivot": code} if ties else {}
     sizes |= {"ranks": ranks, "stepped": 1} if ranks else {}
@@ -328,8 +354,8 @@ def descriptor_words(array: ArrayConfig) -> int:
 
 
 @cache
-def _words(address: int, code: int, word: int, weight_stream: bool, ties: bool, ranks: int) -> int:
-    ends = (place + bits for place, bits in _layout(address, code, word, weight_stream, ties, ranks).values())
+def _words(address: int, code: int, word: int, *options: int) -> int:
+    ends = (place + bits for place, bits in _layout(address, code, word, *options).values())
     return -(-max(ends) // word)
 
 
@@ -371,8 +397,9 @@ def values(
         return {"kind": kind, "last": last, "start": record.start, "flip": int(record.flip), **sizes}
     found = {"kind": RecordKind.COMPUTE, "last": last, **{name: int(getattr(record, name)) for name in PLAIN}}
     found |= {"steps": record.steps - 1, "steps_single": int(record.steps == 1), "rows": len(record.weights)}
-    # Within a pixel the target goes on by 1 for each further word, which the step to the next pixel takes into account.
+    # Within a pixel the target goes on by 1 for each further word, which the steps to the next pixel take into account.
     found |= {"gapless": int(record.gap == 0), "target_step": record.target_step - (array.parts - 1)}
+    found |= {"target_row": record.row_step - (array.parts - 1)} if array.row_steps else {}
     found |= {"outputs": record.channels[1] - 1 if record.raw else 0}
     found |= {"pivot": record.pivot} if array.tie_bits else {}
     if record.function is not None:
@@ -391,7 +418,7 @@ PLAIN = (
     *("even", "parity", "low", "high", "raw", "target", "target_step", "target_slice"),
 )
 """Fields of a `Compute` that are stored as they are."""
-MODULAR = ("start", "next", "target", "target_step", "ranks", *(f"{name}_address" for name in LOOPS))
+MODULAR = ("start", "next", "target", "target_step", "target_row", "ranks", *(f"{name}_address" for name in LOOPS))
 """Fields that count modulo the words of a memory."""
 SIGNED = (
     "row",

@@ -159,24 +159,26 @@ def place_seeds(
         raise BuildError(_too_large(board, full[0]))
 
 
-def lay_out(design: Mapping[str, Any], constraints: str, board: Board, folder: Path) -> str:
-    """Return the layout of a small design, whose timing does not matter.
+def lay_out(designs: Mapping[Path, Mapping[str, Any]], constraints: str, board: Board) -> list[str]:
+    """Return the layouts of small designs, whose timing does not matter; they are made at the same time.
 
     Parameters
     ----------
-    design: netlist in yosys's JSON.
-    folder: folder for the files, which is made.
+    designs: netlists in yosys's JSON, each by the folder for its files, which is made.
 
     Raises
     ------
     ToolError: nextpnr is missing, or failed.
     """
     tools = FAMILIES[board.family].tools
-    folder.mkdir()
-    (folder / NETLIST).write_text(json.dumps(design), encoding="utf-8")
-    (folder / f"design.{tools.constraints[0]}").write_text(constraints, encoding="utf-8")
-    run(find_tool(tools.place.name).command(nextpnr_options(board, board.target_clock_hz, 1), folder, "pll.log"))
-    return (folder / f"seed1.{tools.layout[0]}").read_text(encoding="utf-8")
+    tool, options = find_tool(tools.place.name), nextpnr_options(board, board.target_clock_hz, 1)
+    for folder, design in designs.items():
+        folder.mkdir()
+        (folder / NETLIST).write_text(json.dumps(design), encoding="utf-8")
+        (folder / f"design.{tools.constraints[0]}").write_text(constraints, encoding="utf-8")
+    for _ in run_each([tool.command(options, folder, "pll.log") for folder in designs], len(designs)):
+        pass
+    return [(folder / f"seed1.{tools.layout[0]}").read_text(encoding="utf-8") for folder in designs]
 
 
 def is_lost(log: str, share: float) -> bool:

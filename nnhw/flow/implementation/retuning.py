@@ -75,10 +75,11 @@ def retune(
     alone = pll_alone(module, pll)
     others = module["ports"].keys() - alone["ports"].keys()
     lines = [line for line in constraints.splitlines() if others.isdisjoint(re.findall(r"\w+", line))]
-    layouts = list[str]()
-    for settings in change:
-        alone["cells"][pll]["parameters"] = {**parameters, **settings}
-        layouts.append(lay_out({"modules": {"top": alone}}, "\n".join(lines), board, scratch / f"pll{len(layouts)}"))
+    designs = {}
+    for number, settings in enumerate(change):
+        cell = {**alone["cells"][pll], "parameters": {**parameters, **settings}}
+        designs[scratch / f"pll{number}"] = {"modules": {"top": {**alone, "cells": {**alone["cells"], pll: cell}}}}
+    layouts = lay_out(designs, "\n".join(lines), board)
     parameters.update(change[1])
     try:
         return transfer(layout, *layouts)

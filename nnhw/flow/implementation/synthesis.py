@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -16,12 +16,13 @@ from nnhw.errors import BuildError
 from nnhw.families import FAMILIES, ICE40, Family
 from nnhw.flow.implementation.cells import NETLIST
 from nnhw.flow.implementation.contents import TABLE
+from nnhw.flow.implementation.ram_mapping import FILE, ram_mapping
 from nnhw.flow.implementation.rewriting import rewrite
 from nnhw.flow.implementation.unneeded import declared_memories, unneeded_block_rams
 from nnhw.flow.tools.cache import Cache, cache_key
 from nnhw.flow.tools.processes import ToolFailure
 from nnhw.flow.tools.sources import sources_hash
-from nnhw.flow.tools.toolchain import Note, find_tool, run_yosys, silent
+from nnhw.flow.tools.toolchain import Note, find_tool, run_yosys, share_folder, silent
 from nnhw.hdl.names import BLOCK, CLOCK_ATTRIBUTE, KEPT_APART, LINK_CLOCKS, RAM_STYLE
 
 LOG = "yosys.log"
@@ -111,19 +112,23 @@ def synthesize(
     ToolError: yosys is missing, or failed.
     BuildError: a memory is not where it was planned, or the design is larger than the device.
     """
-    commands = synthesis_commands(board, dsp)
+    rams = ram_mapping(FAMILIES[board.family].tools.block_rams, share_folder(find_tool("yosys")))
+    made, making = rams or ("", [])
+    commands = synthesis_commands(board, dsp, making)
     cache = cache or Cache(None)
     tool = find_tool("yosys").title
     key = cache_key(
         stage="synthesis",
         rtlil=rtlil,
         commands=commands,
+        block_rams=made,
         device=board.device,
         tool=tool,
         code=sources_hash(__name__),
     )
     if not cache.fetch(key, folder):
         (folder / "design.il").write_text(rtlil, encoding="utf-8")
+        (folder / FILE).write_text(made, encoding="utf-8")
         _run(commands, folder, note)
         notes = rewrite(folder / NETLIST, board)
         # Kept in a file, so that a result from the cache says the same to the user.
@@ -156,8 +161,13 @@ def _run(commands: list[str], folder: Path, note: Note) -> None:
         raise
 
 
-def synthesis_commands(board: Board, dsp: bool) -> list[str]:
-    """Return the commands for yosys: `design.il` -> `design.json`; no path of this machine is in its result."""
+def synthesis_commands(board: Board, dsp: bool, block_rams: Sequence[str] = ()) -> list[str]:
+    """Return the commands for yosys: `design.il` -> `design.json`; no path of this machine is in its result.
+
+    Parameters
+    ----------
+    block_rams: commands that make block RAMs, see `nnhw.flow.implementation.ram_mapping`; else yosys does.
+    """
     family = FAMILIES[board.family]
     synth = family.tools.synth(board.device, dsp)
     hide, show = hiding_commands(family)
@@ -176,6 +186,7 @@ def synthesis_commands(board: Board, dsp: bool) -> list[str]:
         # abc9 finds a bit by the name "wire[bit]" (`abc_ops_reintegrate`, yosys 0.70). It takes a wire of that name for
         # the bit, and either stops at an assertion or, without a word, joins two signals.
         f"rename -hide {INDEXED_NAMES}",
+        *block_rams,
         f"{synth} -run map_ram:map_ffs",
         *family.tools.flip_flops(board.device),
         f"{synth} -run map_ffs:",

@@ -91,6 +91,14 @@ class Wanted:
         clocks = [self.first] if self.requested else self.clocks
         return sorted((clock for clock in clocks if clock.output_hz <= fmax_hz), key=self._worth, reverse=True)
 
+    def may_gain(self, placement: PlacedDesign) -> bool:
+        """Return whether the host may get more with another seed: at a clock that one in the usual spread may hold."""
+        if self.images_per_s is None:
+            return True
+        held, possible = self.held(placement.fmax_hz), self.held(placement.fmax_hz / CLEAR_MISS)
+        best = [self.images_per_s(clocks[0].output_hz) if clocks else 0.0 for clocks in (held, possible)]
+        return best[1] > best[0]
+
     def reason(self, taken: PllSettings, placement: PlacedDesign) -> str:
         """Return why a clock is taken, for people."""
         holds = f"seed {placement.seed} holds {placement.fmax_hz / 1e6:.2f} MHz"
@@ -155,8 +163,9 @@ def close_timing(try_clock: TryClock, wanted: Wanted, serves: Serves, note: Note
 
     Seeds are tried one after the other. Of the first two the better one is taken if its layout serves a clock that it
     holds, be it a slower one than it was placed for; further ones follow until one does, unless the first two miss the
-    clock clearly. The clock is then the best of those; a design is placed again only where its layout serves no such
-    clock. A clock that was asked for is taken with the first seed that holds it.
+    clock clearly. The first one is enough where a faster clock would not bring the host more results. The clock is then
+    the best of those; a design is placed again only where its layout serves no such clock. A clock that was asked for
+    is taken with the first seed that holds it.
 
     Raises
     ------
@@ -165,7 +174,7 @@ def close_timing(try_clock: TryClock, wanted: Wanted, serves: Serves, note: Note
     placed, attempts = wanted.first, list[Attempt]()
     for _ in range(_MOST_CLOCKS):
         suited = partial(_suited, wanted, serves, placed)
-        placements = _try_seeds(try_clock(placed), placed, wanted.requested, suited, note)
+        placements = _try_seeds(try_clock(placed), placed, wanted, suited, note)
         attempts += [Attempt(placed.output_hz, placement.seed, placement.fmax_hz) for placement in placements]
         if not placements:
             raise TimingError(
@@ -198,7 +207,7 @@ def _suited(wanted: Wanted, serves: Serves, placed: PllSettings, placement: Plac
 def _try_seeds(
     tries: Iterable[PlacedDesign],
     clock: PllSettings,
-    requested: bool,
+    wanted: Wanted,
     suited: Callable[[PlacedDesign], PllSettings | None],
     note: Note,
 ) -> list[PlacedDesign]:
@@ -215,7 +224,8 @@ def _try_seeds(
         best = max(placements, key=lambda placement: placement.fmax_hz)
         best_hz = best.fmax_hz
         # A clock that was asked for is enough once it holds; otherwise a better seed may hold a faster one.
-        if len(placements) >= (1 if requested else COMPARED) and suited(best) is not None:
+        enough = 1 if wanted.requested or not wanted.may_gain(best) else COMPARED
+        if len(placements) >= enough and suited(best) is not None:
             break
         if best_hz < CLEAR_MISS * clock.output_hz and len(placements) >= COMPARED:
             note(

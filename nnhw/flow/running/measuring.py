@@ -137,10 +137,9 @@ def measure_parts(device: Device) -> tuple[int, ...]:
 
 def _layers_behind(accelerator: Accelerator) -> list[str]:
     """Return the layers that have engines of their own behind a shared one."""
-    stages = list(accelerator.stages)
-    while not isinstance(stages.pop(0).config, SharedConfig):
-        pass
-    return [stage.layer for stage in stages if stage.layer != "program"]
+    stages = accelerator.stages
+    shared = next(index for index, stage in enumerate(stages) if stage.config.program is not None)
+    return [stage.layer for stage in stages[shared + 1 :] if stage.layer != "program"]
 
 
 def _measure(device: Device, program: SharedConfig) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 
 from nnhw.errors import ToolError
+from nnhw.flow.tools.beside import current_turn
 from nnhw.flow.tools.stopping import not_interrupted
 
 _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
@@ -79,7 +80,8 @@ def run_each(commands: Iterable[ToolRun], at_once: int) -> Iterator[ToolRun]:
     """Run tools, `at_once` at a time; yield each when it has succeeded.
 
     Leaving the loop early, an error or Ctrl-C ends the ones that are still running, and so does SIGTERM in the commands
-    (`nnhw.flow.tools.stopping`). There are no threads, so that Ctrl-C always arrives here.
+    (`nnhw.flow.tools.stopping`). Ctrl-C arrives in the main thread alone; tools of another thread are ended by it
+    through `nnhw.flow.tools.beside`, whose share of the processes holds here, too.
 
     Raises
     ------
@@ -87,13 +89,16 @@ def run_each(commands: Iterable[ToolRun], at_once: int) -> Iterator[ToolRun]:
     ToolFailure: one failed.
     """
     waiting, running = deque(commands), dict[subprocess.Popen[bytes], ToolRun]()
+    turn = current_turn()
     try:
         while waiting or running:
-            while waiting and len(running) < at_once:
+            while waiting and len(running) < (min(at_once, turn.at_once()) if turn else at_once):
                 command = waiting.popleft()
                 # Ctrl-C between the start of a process and its entry here would leave it running.
                 with not_interrupted():
                     running[_start(command)] = command
+            if turn:
+                turn.check()
             stuck = {
                 process
                 for process, command in running.items()

@@ -118,6 +118,33 @@ class RichProgress:
                 self._bars = None
 
 
+class NamedProgress:
+    """The progress of work beside other work: each line says of which stage it is, and no bar is moved.
+
+    Parameters
+    ----------
+    inner: shows the lines.
+    """
+
+    def __init__(self, inner: Progress) -> None:
+        self.inner = inner
+        self._name = ""
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        start, self._name = time.monotonic(), name
+        self.inner.note(f"{name} ...")
+        yield
+        self._name = ""
+        self.inner.note(f"{name}: {time.monotonic() - start:.1f} s")
+
+    def note(self, text: str) -> None:
+        self.inner.note(f"{self._name}: {text}" if self._name else text)
+
+    def advance(self, done: int, total: int) -> None:
+        pass
+
+
 def shown_progress(wanted: Progress | bool) -> Progress:
     """Return the progress to which a call of the Python interface reports.
 

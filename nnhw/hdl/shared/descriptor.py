@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from amaranth.hdl import Cat, Module, Mux, Shape, Signal, signed, unsigned
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value, signed, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.shared.array import ArrayConfig
 from nnhw.engines.shared.records import OVERLAID, SIGNED, STEPS, descriptor_words, layout
+from nnhw.hdl.shared.iterations import iterations
 
-_TARGET = ("target", "target_step")
+_TARGET = ("target", "target_step", "target_row")
 _INVERTED = ("low", "high", "height", "width", "pivot")
 """Fields whose registers hold the complement."""
 
@@ -66,17 +67,27 @@ class Descriptor(wiring.Component):
         # The field `target` comes first, through the register of `target_step`, and is added to a target of zero: that
         # saves a multiplexer. So `target_step` must lie in a later word, see `records.layout`.
         step, first = Signal(self.array.address_bits), Signal()
-        for name in _TARGET:
+        for name in _TARGET[:2]:
             self._load(m, name, step, len(step))
         m.d.sync += first.eq(self.take[self._word(_TARGET[0])])
         moves, by_step, many = first | self.written, first | self.stored, self.array.parts > 1
         if self.array.weight_stream:
             moves, by_step, many = moves | self.streams | self.streamed_all, by_step | self.streamed_all, True
+        pixel_step = self._pixel_step(m, step) if self.array.row_steps else step
         with m.If(self.clear):
             m.d.sync += self.target.eq(0)
         with m.Elif(moves):
-            m.d.sync += self.target.eq(self.target + (Mux(by_step, step, 1) if many else step))
+            m.d.sync += self.target.eq(self.target + (Mux(by_step, pixel_step, 1) if many else pixel_step))
         return m
+
+    def _pixel_step(self, m: Module, step: Signal) -> Value:
+        """Return the step to the next pixel: another one behind the last pixel of a row."""
+        row_step, anew = Signal.like(step), Signal()
+        self._load(m, "target_row", row_step, len(row_step))
+        # A cycle after each word of the descriptor, so that the count of columns is there in the last of these cycles.
+        m.d.sync += anew.eq(self.take.any())
+        ends = iterations(m, "columns", self.x_count, self.stored, anew, self.x_single)
+        return Mux(ends & self.stored, row_step, step)
 
     def _word(self, name: str) -> int:
         """Return the number of the memory word of a descriptor that has a field."""

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.shared.array import ArrayConfig
 from nnhw.hdl.shared.descriptor import field_shapes
-from nnhw.hdl.shared.nest import iterations
+from nnhw.hdl.shared.iterations import iterations
 
 
 class Drain(wiring.Component):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value, signed, unsigned
@@ -11,15 +10,8 @@ from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.shared.array import ArrayConfig
 from nnhw.engines.shared.cycles import factor_levels
+from nnhw.hdl.partial_products import Term, add_neighbours, digit_multiple
 from nnhw.hdl.shared.step_memory import StepLookup, step_ports
-
-
-@dataclass(frozen=True)
-class Term:
-    """A partial sum on its way through the tree: `value << shift`."""
-
-    value: Value
-    shift: int
 
 
 def low_bits(array: ArrayConfig) -> int:
@@ -90,8 +82,7 @@ class SharedRequantizer(wiring.Component):
         terms = []
         once, twice = self.sum, self.sum << 1
         for k in range(self.array.digits):
-            digit = self.digits[2 * k : 2 * k + 2]
-            multiple = Mux(digit[1], Mux(digit[0], ~once, twice), Mux(digit[0], once, 0))
+            multiple = digit_multiple(self.digits[2 * k : 2 * k + 2], once, twice)
             terms.append(Term(self._register(m, f"product_{k}", multiple, signed(len(twice))), 2 * k))
         for level in range(factor_levels(self.array) - 1):
             terms = self._level(m, level, terms)
@@ -99,18 +90,13 @@ class SharedRequantizer(wiring.Component):
 
     def _level(self, m: Module, level: int, terms: list[Term]) -> list[Term]:
         """Return the sums of neighbours; the bits of the lower one below the higher one pass by the adder."""
-        sums = []
-        for index in range(0, len(terms), 2):
-            low, name = terms[index], f"tree_{level}_{index}"
-            if index + 1 == len(terms):
-                sums.append(Term(self._register(m, name, low.value), low.shift))
-                continue
-            high = terms[index + 1]
+
+        def add(index: int, low: Term, high: Term) -> Value:
             distance = high.shift - low.shift
             total = low.value.shift_right(distance) + high.value
-            value = Cat(low.value[:distance], total).as_signed()
-            sums.append(Term(self._register(m, name, value), low.shift))
-        return sums
+            return self._register(m, f"tree_{level}_{index}", Cat(low.value[:distance], total).as_signed())
+
+        return add_neighbours(terms, add, lambda index, term: self._register(m, f"tree_{level}_{index}", term.value))
 
     def _last(self, m: Module, low: Term, high: Term) -> Value:
         """Return the sum of the last two terms and the addend, whose low bits are added a cycle before the others."""

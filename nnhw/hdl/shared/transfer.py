@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.shared.array import ArrayConfig
 from nnhw.engines.shared.records import SIZE_BITS, RecordKind
-from nnhw.hdl.shared.nest import iterations
+from nnhw.hdl.shared.iterations import iterations
 
 
 class Transfers(wiring.Component):

@@ -37,15 +37,7 @@ def norm_cost(config: NormConfig, family: Family) -> Cost:
     applied = distances + operations_cost(config.factor, family)
     applied += _unread(config.factor, MOST_FRACTION_BITS - config.op.fraction_bits, logic)
     applied += lanes * _rounded(config.factor.raw.bits + config.even_bits, config.most_shifts, config.raw, logic)
-    return (
-        _row_cost(config, config.element.bits, family)
-        + collected
-        + solved
-        + logic.register(constants)
-        + applied
-        + logic.register(config.raw_levels)
-        + requantizer_cost(config.requantizer, config.raw, lanes, True, family)
-    )
+    return _requantizing_cost(config, constants, family) + collected + solved + applied
 
 
 def powers_cost(config: PowersConfig, family: Family) -> Cost:
@@ -85,15 +77,19 @@ def shares_cost(config: SharesConfig, family: Family) -> Cost:
     applied += lanes * _rounded(config.factor.raw.bits, config.most_shifts, shares, logic)
     if config.clamped:
         applied += lanes * (logic.luts(config.op.bits) + logic.state(config.op.bits))
-    return (
-        _row_cost(config, config.element.bits, family)
-        + collected
-        + divided
-        + logic.register(constants)
-        + applied
-        + logic.register(config.raw_levels)
-        + requantizer_cost(config.requantizer, config.raw, lanes, True, family)
-    )
+    return _requantizing_cost(config, constants, family) + collected + divided + applied
+
+
+def _requantizing_cost(config: NormConfig | SharesConfig, constants: int, family: Family) -> Cost:
+    """Return the cost of what rows with a requantizer have in common.
+
+    Parameters
+    ----------
+    constants: bits of the registers in which a row's constants wait for its elements.
+    """
+    kept = family.logic.register(constants + config.raw_latency)
+    requantized = requantizer_cost(config.requantizer, config.raw, config.lanes, True, family)
+    return _row_cost(config, config.element.bits, family) + kept + requantized
 
 
 def _row_cost(config: RowConfig, o_bits: int, family: Family) -> Cost:

@@ -49,6 +49,7 @@ ARRAYS |= {
     "narrow steps": replace(ARRAYS["nibbles"], shifts=(6, 9), step_memory=replace(STEPPED, places=128, place_bits=3)),
     "steps in blocks": replace(ARRAYS["blocks"], shifts=(9,), word_bits=16, step_memory=STEPPED),
 }
+ARRAYS |= {f"{name}, apart": replace(ARRAYS[name], row_steps=True) for name in ("slices", "parts", "nibbles")}
 ARRAYS["ties in blocks"] = replace(ARRAYS["blocks"], tie_bits=(3, 3))
 STREAMING = {f"{name}, streaming": replace(array, weight_stream=True) for name, array in ARRAYS.items()}
 """The same, and weights may come while they are used."""
@@ -131,7 +132,12 @@ class Maker:
         shape = [extent // pool for extent, pool in zip(shape, pools, strict=True)]
         raw = self.number(1, 4) if self.number(0, 5) == 0 else 0
         tiles = self.number(1, 2)
-        target = None if raw else self.place(*shape, self._words(tiles))
+        apart = [self.number(1, 3), self.number(1, 3)] if array.row_steps else [1, 1]
+        target = (
+            None
+            if raw
+            else self.place(*(extent * step for extent, step in zip(shape, apart, strict=True)), self._words(tiles))
+        )
         channelwise = other is not None or self.flag()
         for tile in range(tiles):
             word, part_slice = self._granule(tile)
@@ -148,7 +154,11 @@ class Maker:
             if raw:
                 record = replace(record, factor=None, addend=None)
             elif target is not None:
-                record = replace(record, target=target.start + word, target_step=target.words, target_slice=part_slice)
+                step, row = apart[1] * target.words, apart[0] * target.width * target.words
+                row = row if array.row_steps else 0
+                record = replace(
+                    record, target=target.start + word, target_step=step, target_row=row, target_slice=part_slice
+                )
             self.records.append(record)
         return target
 

@@ -7,7 +7,19 @@ from collections.abc import Callable
 import numpy as np
 
 from nnhw.ir import BIPOLAR, BIT, Graph, IntType
-from nnhw.ir.ops import Concat, MaxPool2d, Pad, StepTable, SumPool2d, Threshold, Upsample, WeightedSum
+from nnhw.ir.ops import (
+    Concat,
+    MaxPool2d,
+    Pad,
+    Permute,
+    Reshape,
+    Slice,
+    StepTable,
+    SumPool2d,
+    Threshold,
+    Upsample,
+    WeightedSum,
+)
 from tests.mapping.networks import I4, U2, Network
 
 U4, U8, I8, I2 = IntType(0, 15), IntType(0, 255), IntType(-128, 127), IntType(-2, 1)
@@ -48,6 +60,13 @@ class Lined(Network):
         steps, codes = (table.repeat(channels // drawn, axis=0) for table in (steps, codes))
         kind = IntType(dtype.low, dtype.high + 1)
         return self.add(StepTable(code.low, code.high), x, self.constant(steps, kind), self.constant(codes, code))
+
+    def shuffle(self, x: str, factor: tuple[int, int]) -> str:
+        """Put parts of the channels of each pixel at pixels of their own; return the larger map."""
+        channels, height, width = self.builder.type_of(x).shape
+        (down, right), kept = factor, channels // (factor[0] * factor[1])
+        apart = self.add(Permute((0, 3, 1, 4, 2)), self.add(Reshape((kept, down, right, height, width)), x))
+        return self.add(Reshape((kept, height * down, width * right)), apart)
 
     def pad(self, x: str, before: tuple[int, int] = (1, 1), after: tuple[int, int] = (1, 1), value: int = 0) -> str:
         """Add a border; return the larger map."""
@@ -193,11 +212,34 @@ def perceptron(seed: int) -> Graph:
     return net.body(net.linear(x, 33))
 
 
+def upsampled(seed: int) -> Graph:
+    """A map that is upsampled and joined with what it is made from, one that is upsampled along rows, and a part."""
+    net = Lined((4, 6, 5), I4, seed)
+    skip = net.line(net.conv(net.pad(net.input, (0, 0), (0, 1)), 16, (1, 1)), I4)
+    x = net.line(net.conv(net.pad(skip), 16, (3, 3), stride=(2, 2)), I4)
+    x = net.add(Concat(0), net.add(Upsample((2, 2)), x), skip)
+    x = net.add(Upsample((1, 3)), net.line(net.conv(net.pad(x), 16, (3, 3)), I4))
+    x = net.line(net.conv(net.pad(net.add(Slice(1, 1, 5), x)), 16, (3, 3), stride=(2, 2)))
+    return net.body(net.add(Upsample((3, 2)), x))
+
+
+def shuffled(seed: int) -> Graph:
+    """Transposed convolutions: of channels at pixels of their own, with a pooling, cropped, and joined."""
+    net = Lined((3, 5, 6), U4, seed)
+    skip = net.line(net.conv(net.pad(net.input, (1, 1), (2, 2)), 16, (1, 1)))
+    x = net.line(net.conv(net.pad(net.input), 4 * 16, (2, 2), stride=(2, 2)))
+    x = net.add(Slice(2, 1, 7), net.shuffle(x, (2, 2)))
+    y = net.line(net.conv(net.pad(x, (0, 1), (2, 2)), 16, (1, 1)))
+    x = net.line(net.conv(net.add(Concat(0), y, skip), 32, (2, 2), groups=2))
+    x = net.add(MaxPool2d((2, 3), (2, 3)), net.line(net.conv(x, 6 * 16, (1, 1)), I4))
+    return net.body(net.line(net.conv(net.pad(net.shuffle(x, (2, 3))), 10, (3, 3)), I4))
+
+
 NETWORKS: dict[str, Make] = {
     make.__name__: make
     for make in (
         *(plain, depthwise, shallow, residual, pooled, bipolar, grouped, wide, joined, alike, perceptron),
-        *(zero_point, zero_point_out, bordered, bordered_bipolar),
+        *(zero_point, zero_point_out, bordered, bordered_bipolar, upsampled, shuffled),
     )
 }
 
@@ -234,10 +276,10 @@ def turning(z: np.ndarray) -> np.ndarray:
     return z / (1 + np.exp(-1.7 * z))
 
 
-def upsampled() -> Graph:
+def turned() -> Graph:
     """What no array runs."""
-    net = Lined((2, 4, 3), U2)
-    x = net.add(Upsample((2, 3)), net.line(net.conv(net.input, 4, (1, 1)), U2))
+    net = Lined((2, 5, 4), U2)
+    x = net.add(Permute((0, 2, 1)), net.line(net.conv(net.input, 4, (1, 1)), U2))
     return net.body(net.conv(net.pad(x), 2, (3, 3)))
 
 
@@ -247,8 +289,8 @@ def decoder(code: IntType) -> Graph:
     x = net.line(net.conv(net.pad(net.input), 12, (3, 3)), I4)
     x = net.line(net.conv(net.pad(x), 10, (3, 3)), U4)
     x = net.line(net.conv(x, 6, (1, 1)), code)
-    x = net.add(Upsample((2, 2)), x)
-    return net.body(net.conv(x, 4, (2, 2), stride=(2, 1)))
+    x = net.add(Permute((0, 2, 1)), x)
+    return net.body(net.conv(x, 24, (2, 2), stride=(2, 1)))
 
 
 def three_summands() -> Graph:

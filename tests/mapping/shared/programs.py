@@ -40,12 +40,12 @@ def check_program(body: Graph, compiled: Compiled, seed: int = 0) -> None:
         if record.planar:
             lanes = codes.shape[1]
             codes = np.moveaxis(codes.reshape(-1, value.shape[1], lanes), 0, 1)
-        pixels = record.pixels // max(1, count // compiled.config.array.lanes)
-        codes = codes.reshape(pixels, -1)[:, :count]
-        wanted = value[first : first + count, record.first_pixel : record.first_pixel + pixels]
+        pixels = record.stored_pixels[: record.pixels // max(1, count // compiled.config.array.lanes)]
+        codes = codes.reshape(len(pixels), -1)[:, :count]
+        wanted = value[first : first + count, pixels]
         assert (codes.T + record.zero == wanted).all(), record.layer
         done = stored.setdefault(record.node, np.zeros(value.shape, bool))
-        done[first : first + count, record.first_pixel : record.first_pixel + pixels] = True
+        done[first : first + count, pixels] = True
     assert all(done.all() for done in stored.values())
     assert (decode_output(compiled, trace.output) == stream_order(output)[0]).all()
     check_order(compiled)
@@ -72,7 +72,7 @@ def check_order(compiled: Compiled) -> None:
         written = np.full(array.words, record.pixels)
         pixels = np.arange(record.pixels)
         for part in range(array.parts):
-            places = (record.target + part + record.target_step * pixels) % array.words
+            places = (record.targets + part) % array.words
             np.minimum.at(written, places, pixels)
         address, row, column = (values.reshape(record.pixels, -1) for values in walk(record))
         inside = (row >= 0) & (row < record.height) & (column >= 0) & (column < record.width)

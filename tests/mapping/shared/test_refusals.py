@@ -12,7 +12,7 @@ from nnhw.ir import Graph, IntType
 from nnhw.ir.ops import Concat, WeightedSum
 from nnhw.mapping.shared import compile_body, compile_network, network_of
 from tests.mapping.networks import I4, U2
-from tests.mapping.shared.networks import NETWORKS, U4, U8, Lined, three_summands, upsampled
+from tests.mapping.shared.networks import NETWORKS, U4, U8, Lined, three_summands, turned
 from tests.mapping.shared.programs import array_of
 
 ARRAY = array_of(16, 1, 4)
@@ -65,7 +65,7 @@ def large_factors() -> Graph:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (upsampled, r"layer 'upsample3' .*\(upsample\) does not run on a shared engine; use --style streaming"),
+        (turned, r"layer 'permute3' .*\(transpose\) does not run on a shared engine; use --style streaming"),
         (three_summands, r"layer 'weighted_sum5' .* adds 3 values, the array adds two at once"),
         (sums_between_layers, r"value 'conv2d1' has the codes .*, the array stores 4 bits; quantize it to 4 bits"),
         (turning, r"layer 'conv2d1' .* its channels turn in different ways, .* quantizer with equal steps, or --style"),

@@ -132,6 +132,7 @@ def fusable(network: TaskNetwork, tilers: Sequence[Tiler]) -> Iterator[Span]:
     """
     readers = Counter(name for task in network.tasks for name in task.sources)
     parts = {name for layer in network.concats for name in layer.inputs}
+    parts |= {task.node for task in network.tasks if task.piece is not None}
     for first, begin in enumerate(tilers):
         if not _is_banded(begin):
             continue

@@ -88,6 +88,7 @@ def with_widths(network: TaskNetwork, array: ArrayConfig, requantizing: Requanti
         requantizing=requantizing,
         tie_bits=None if requantizing == Requantizing.STEPS else tie_range(lines),
         step_memory=step_memory([line.ranked for line in lines if line.ranked is not None]),
+        row_steps=any(task.needs_row_steps for task in network.tasks),
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +14,8 @@ from nnhw.ir import IntType
 from nnhw.mapping.common_steps import NoCommonStepsError
 from nnhw.mapping.layers import ConcatLayer, Layer, Shape, StepFunction, SumLayer
 from nnhw.mapping.shared.program.lines import fit_lines, fit_ranked, identity
-from nnhw.mapping.shared.program.tasks import STREAMING, Task, read_task
+from nnhw.mapping.shared.program.pieces import find_moves
+from nnhw.mapping.shared.program.tasks import STREAMING, Task, read_move, read_task
 
 
 @dataclass(frozen=True)
@@ -86,17 +88,24 @@ def read_network(layers: Sequence[Layer], source: tuple[str, Shape, IntType], ou
     shapes = {name: shape} | {layer.node: layer.shape for layer in layers}
     problems += [_reshaped(layer) for layer in layers if not _reads_whole(layer, shapes)]
     problems += [_not_channels(layer) for layer in concats if not _joins_channels(layer, shapes)]
+    moves = find_moves(layers, shapes, output)
+    replaced = {node for move in moves.values() for node in move.replaced}
     for layer in layers:
-        if not isinstance(layer, ConcatLayer):
-            _try(problems, tasks, lambda layer=layer: read_task(layer, elements))
+        if isinstance(layer, ConcatLayer) or layer.node in replaced:
+            continue
+        move = moves.get(layer.node)
+        with _collected(problems):
+            tasks += [read_task(layer, elements)] if move is None else read_move(move)
     raise_all(problems)
     lined: list[Task] = []
     for task in _fuse(tasks, concats, output):
-        _try(problems, lined, lambda task=task: _with_lines(task, output))
+        with _collected(problems):
+            lined.append(_with_lines(task, output))
     raise_all(problems)
     values = {name: StoredValue(shape, element)}
     values |= {task.node: StoredValue(task.shape, task.element) for task in lined if task.lines}
     values |= {layer.node: StoredValue(layer.extent, layer.element) for layer in concats}
+    values |= {name: StoredValue(move.last.shape, move.last.element) for name, move in moves.items()}
     for task in lined:
         if task.window.has_border:
             value = values[task.sources[0]]
@@ -133,9 +142,11 @@ def _not_channels(layer: ConcatLayer) -> MappingError:
     )
 
 
-def _try(problems: list[MappingError], found: list[Task], make: object) -> None:
+@contextmanager
+def _collected(problems: list[MappingError]) -> Iterator[None]:
+    """Add a MappingError to a list, so that those of other layers are found, too."""
     try:
-        found.append(make())  # type: ignore[operator]
+        yield
     except MappingError as error:
         problems.append(error)
 
@@ -185,7 +196,7 @@ def _joined(first: Task, second: Task) -> Task | None:
             return None
         function = _behind(second.function, int(second.weights[0, 0, 0]))
         return None if function is None else replace(first, node=second.node, element=second.element, function=function)
-    pools = second.is_maximum and second.window.tiles_source
+    pools = second.is_maximum and second.window.tiles_source and second.piece is None
     codes = first.function is not None or first.is_maximum
     if not pools or not codes or first.window.pool != (1, 1):
         return None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from nnhw.mapping.layers import (
     SumLayer,
 )
 from nnhw.mapping.shared.program.lines import Line
+from nnhw.mapping.shared.program.pieces import Move, MovedPixels, Piece, part_of
 
 STREAMING = "--style streaming"
 
@@ -112,6 +114,7 @@ class Task:
     is_maximum: whether it only takes maxima, and adds nothing.
     products: products of the model per frame.
     lines: possible lines of the requantizer, by ascending shift; empty: sums leave.
+    piece: the pixels of a larger map that it stores; None: it stores a map of its own.
     """
 
     name: str
@@ -130,11 +133,23 @@ class Task:
     is_maximum: bool = False
     products: int = 0
     lines: tuple[Line, ...] = field(default=(), repr=False)
+    piece: Piece | None = None
 
     @property
     def shape(self) -> Shape:
         """The feature map that leaves."""
         return (self.channels, *self.window.blocks)
+
+    @property
+    def value(self) -> str:
+        """Name of the IR value that it stores, or of which it stores a piece."""
+        return self.node if self.piece is None else self.piece.map
+
+    @cached_property
+    def needs_row_steps(self) -> bool:
+        """Whether the step from one row that it stores to the next differs from that between its pixels."""
+        rows, columns = self.window.blocks
+        return self.piece is not None and rows > 1 and self.piece.row != columns * self.piece.step[1]
 
 
 def read_task(layer: Layer, elements: Mapping[str, IntType]) -> Task:
@@ -158,6 +173,60 @@ def read_task(layer: Layer, elements: Mapping[str, IntType]) -> Task:
         return _pad(layer)
     kind = layer.op if isinstance(layer, PairLayer) else type(layer).__name__.removesuffix("Layer").lower()
     raise MappingError(f"layer {layer.where} ({kind}) does not run on a shared engine; use {STREAMING}")
+
+
+def read_move(move: Move) -> list[Task]:
+    """Return the tasks that store the pieces of a moved map, without their lines.
+
+    Raises
+    ------
+    MappingError: no array can: pixels do not keep their channels, and the layer in front cannot be split.
+    """
+    if move.keeps_channels:
+        return [_copy(move, moved, number) for number, moved in enumerate(move.pieces)]
+    if move.made is None:
+        raise MappingError(
+            f"layer {move.last.where} moves channels to other pixels; a shared engine does that only right behind a "
+            f"convolution without groups that nothing else reads, so use {STREAMING}"
+        )
+    return [_part(move, move.made, moved, number) for number, moved in enumerate(move.pieces)]
+
+
+def _copy(move: Move, moved: MovedPixels, number: int) -> Task:
+    """Return the task that copies the pixels of a piece."""
+    return Task(
+        name=move.last.name,
+        where=move.last.where,
+        node=f"{move.last.node}[{number}]",
+        sources=(move.source,),
+        window=_through(Window(move.shape), moved),
+        weights=np.ones((1, 1, 1), np.int64),
+        channels=move.shape[0],
+        element=move.last.element,
+        sums=move.last.element,
+        is_maximum=True,
+        piece=moved.piece,
+    )
+
+
+def _part(move: Move, layer: MatrixLayer, moved: MovedPixels, number: int) -> Task:
+    """Return the part of a convolution that computes a piece."""
+    whole = _matrix(part_of(layer, moved.channels))
+    rows, columns = moved.blocks
+    products = layer.products * len(moved.channels) * rows * columns // prod(layer.shape)
+    window = _through(whole.window, moved)
+    return replace(whole, node=f"{move.last.node}[{number}]", window=window, products=products, piece=moved.piece)
+
+
+def _through(window: Window, moved: MovedPixels) -> Window:
+    """Return the window of the pixels of a piece alone, of a task that stores the map in front."""
+    (down, right), (row, column) = window.step, moved.first
+    return replace(
+        window,
+        before=(window.before[0] - row * down, window.before[1] - column * right),
+        blocks=moved.blocks,
+        step=(down * moved.step[0], right * moved.step[1]),
+    )
 
 
 def weighted_range(weights: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[int, int]:

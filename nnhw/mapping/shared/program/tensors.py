@@ -14,7 +14,7 @@ from nnhw.engines.shared import ArrayConfig
 from nnhw.errors import MappingError
 from nnhw.mapping.layers import ConcatLayer
 from nnhw.mapping.shared.program.network import StoredValue, TaskNetwork
-from nnhw.mapping.shared.program.tasks import STREAMING
+from nnhw.mapping.shared.program.tasks import STREAMING, Task
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,9 @@ class Tensor:
     zero: code that is stored as 0: code = stored code + zero.
     storage: name of the value whose words hold it: its own name, or that of a concatenation.
     first: channel of the storage at which it begins.
-    step: words from one pixel to the next.
+    origin: word of the storage at which its first pixel begins.
+    step: words from one pixel of a row to the next.
+    row: words from the first pixel of a row to that of the next one.
     chunk: words from one word of a pixel to the next: 1, or the number of pixels if it lies plane by plane.
     rows: number of the feature map's rows that memory holds at once.
     """
@@ -36,7 +38,9 @@ class Tensor:
     zero: int
     storage: str
     first: int
+    origin: int
     step: int
+    row: int
     chunk: int
     rows: int
 
@@ -59,6 +63,11 @@ class Tensor:
     def pixels(self) -> int:
         """Number of pixels of the feature map that memory holds at once."""
         return self.rows * self.value.shape[2]
+
+    def places(self, pixels: np.ndarray) -> np.ndarray:
+        """Return the word of the storage at which each of some pixels begins, given their numbers, int64 [n]."""
+        rows, columns = np.divmod(pixels, self.value.shape[2])
+        return self.origin + rows * self.row + columns * self.step
 
     def rows_of_words(self, words: np.ndarray) -> np.ndarray:
         """Return the row that each word of a storage belongs to; words behind the last row count as that row's."""
@@ -92,15 +101,19 @@ def lay_out(
     ends = ((network.source, network.loaded), (network.output, network.sent))
     outside, fixed = {name for name, _ in ends}, {name for name, linked in ends if not linked}
     storages = {storage for storage, _ in homes.values()}
+    pieces = {task.node: task.piece for task in network.tasks if task.piece is not None}
     planar = _planar(network, array, outside | set(homes) | storages | set(pixelwise))
     tensors = {}
     for name, value in network.values.items():
         storage, first = homes.get(name, (name, 0))
         zero = _zero(name, network.values[storage], array, fixed)
         chunks = array.chunks(network.values[storage].shape[0])
-        rows = (kept or {}).get(name, value.shape[1])
-        layout = (1, rows * value.shape[2]) if name in planar else (chunks, 1)
-        tensors[name] = Tensor(value, zero, storage, first, *layout, rows)
+        rows, width = (kept or {}).get(name, value.shape[1]), value.shape[2]
+        step, chunk = (1, rows * width) if name in planar else (chunks, 1)
+        origin, row = 0, step * width
+        if (piece := pieces.get(name)) is not None:
+            origin, step, row = piece.pixel * step, piece.step[1] * step, piece.row * step
+        tensors[name] = Tensor(value, zero, storage, first, origin, step, row, chunk, rows)
     return tensors
 
 
@@ -158,7 +171,7 @@ def _zero(name: str, value: StoredValue, array: ArrayConfig, fixed: set[str]) ->
 def _homes(network: TaskNetwork, array: ArrayConfig) -> dict[str, tuple[str, int]]:
     """Return the storage and the first channel there of each value that is part of a concatenation."""
     homes: dict[str, tuple[str, int]] = {}
-    made = {task.node: task for task in network.tasks}
+    made = {task.value for task in network.tasks}
     summands = {name for task in network.tasks if len(task.sources) > 1 for name in task.sources}
     for layer in network.concats:
         first = 0
@@ -173,7 +186,23 @@ def _homes(network: TaskNetwork, array: ArrayConfig) -> dict[str, tuple[str, int
                 raise MappingError(_why(layer, name, channels, array))
             homes[name] = (layer.node, first)
             first += channels
+    for task in network.tasks:
+        if task.piece is not None:
+            homes[task.node] = _home_of_piece(task, homes, array)
     return homes
+
+
+def _home_of_piece(task: Task, homes: Mapping[str, tuple[str, int]], array: ArrayConfig) -> tuple[str, int]:
+    """Return the storage of the map of which a task stores a piece, and its first channel there."""
+    if task.value in homes:
+        return homes[task.value]
+    # A granule that reaches beyond its pixel would overwrite the next one, which belongs to another piece.
+    if -(-task.channels // array.lanes) * array.lanes > array.chunks(task.channels) * array.codes_per_word:
+        raise MappingError(
+            f"layer {task.where} makes pixels of {task.channels} channels beside those of others, and the array stores "
+            f"{array.lanes} channels at once; use more channels, an array with fewer lanes, or {STREAMING}"
+        )
+    return task.value, 0
 
 
 def _why(layer: ConcatLayer, name: str, channels: int, array: ArrayConfig) -> str:

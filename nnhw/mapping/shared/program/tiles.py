@@ -91,7 +91,7 @@ class Tiler:
     @property
     def overflow(self) -> int:
         """Number of words behind the last pixel of the target that are overwritten."""
-        if self.target is None or self.target.is_planar:
+        if self.target is None or self.target.is_planar or self.task.piece is not None:
             return 0
         ends = [tile.target_word + tile.granules * self.array.parts for tile in self.tiles]
         return max(0, max(ends) - self.target.step)
@@ -155,7 +155,7 @@ class Tiler:
         constants = {} if line is None else _constants(line, lanes, self.array.lanes)
         return Compute(
             layer=task.name,
-            node=task.node,
+            node=task.value,
             channels=(tile.first, tile.channels * tile.granules),
             # The address of the first tap, which may lie in the border, in front of the value: row and column tell.
             start=places[source.storage] + tile.word * source.chunk - before * source.step,
@@ -183,12 +183,14 @@ class Tiler:
             high=line.high if line is not None else 0,
             function=None if self.function is None else self._function,
             raw=raw,
-            target=0 if target is None else places[target.storage] + tile.target_word,
+            target=0 if target is None else places[target.storage] + target.origin + tile.target_word,
             target_step=0 if target is None else self.array.parts if tile.granules > 1 else target.step,
+            target_row=0 if target is None or task.piece is None else target.row,
             target_slice=tile.target_slice,
             zero=0 if target is None else target.zero,
             planar=tile.granules > 1 and source.is_planar and not task.window.is_global,
             products=task.products // task.channels * tile.channels,
+            **_stored_pixels(task),
         )
 
     def _loops(self, tile: Tile, places: Mapping[str, int]) -> tuple[list[Stride], list[int]]:
@@ -218,7 +220,7 @@ class Tiler:
         """Return whether one record can compute all granules: all channels have the same weights and the same line."""
         task, window, target = self.task, self.task.window, self.target
         parts, several = self.array.parts, task.channels > self.array.lanes
-        if target is None or not several or self.array.slices > 1 or task.channels % self.array.lanes:
+        if target is None or not several or self.array.slices > 1 or task.channels % self.array.lanes or task.piece:
             return False
         pixelwise = window.is_pixelwise and window.pixels <= MOST_COUNT and target.chunk == self.sources[0].chunk
         alike = task.channelwise and len(self.weights) == 1 and all(line.is_uniform for line in task.lines)
@@ -303,7 +305,7 @@ class Tiler:
 
     def _line(self) -> tuple[int, Line]:
         """Return the index of the smallest sufficient shift of the array, and the line with that shift."""
-        array, where, lines = self.array, self.task.where, self.lines
+        task, array, where, lines = self.task, self.array, self.task.where, self.lines
         index = next((index for index, shift in enumerate(array.shifts) if shift >= lines[0].shift), None)
         if index is None:
             raise MappingError(
@@ -322,6 +324,11 @@ class Tiler:
                 )
         self._check_ties(line)
         self._check_steps()
+        if task.needs_row_steps and not array.row_steps:
+            raise MappingError(
+                f"layer {where} makes rows of a map whose pixels are apart, the array has no steps for rows; use an "
+                f"array with them, or {STREAMING}"
+            )
         return index, line
 
     def _check_steps(self) -> None:
@@ -380,6 +387,14 @@ class Tiler:
                 f"pixels, the array sends {array.lanes} channels after another; put a quantizer behind it, or "
                 f"{STREAMING}"
             )
+
+
+def _stored_pixels(task: Task) -> dict[str, int]:
+    """Return the fields of a record that say which pixels of a value it stores, for those that store a piece."""
+    piece = task.piece
+    if piece is None:
+        return {}
+    return {"first_pixel": piece.pixel, "pixel_step": piece.step[1], "pixel_row": piece.row}
 
 
 @lru_cache(maxsize=1 << 10)

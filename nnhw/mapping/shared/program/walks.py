@@ -47,7 +47,7 @@ def first_writes(tiler: Tiler, size: int) -> np.ndarray:
     times = np.full(size, np.iinfo(np.int64).max)
     for order, tile in enumerate(tiler.tiles):
         for granule in range(tile.granules):
-            first = np.arange(pixels) * target.step + tile.target_word + granule * _plane(target, tiler)
+            first = target.places(np.arange(pixels)) + tile.target_word + granule * _plane(target, tiler)
             time = order * pixels * tile.granules + _turn(tiler, tile, np.arange(pixels), granule)
             for offset in range(tiler.array.parts):
                 times[first + offset] = np.minimum(times[first + offset], time)

@@ -38,7 +38,7 @@ ROOMY = {"rows": ARRAYS.most_rows, "sum_bits": 28, "factor_bits": 36, "addend_bi
 SPARE_BITS, SPARE_SHIFT, SPARE_TIE_BITS = {"sum_bits": 2, "factor_bits": 4, "addend_bits": 4}, 2, 2
 SPARE_PLACE_BITS = 1
 """What arrays that are made for other networks, too, have beyond what the first one needs."""
-WIDTHS = ("sum_bits", "factor_bits", "addend_bits", "shifts", "requantizing", "tie_bits", "step_memory")
+WIDTHS = ("sum_bits", "factor_bits", "addend_bits", "shifts", "requantizing", "tie_bits", "step_memory", "row_steps")
 """What does not depend on the shape of an array."""
 
 

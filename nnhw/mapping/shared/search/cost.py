@@ -35,6 +35,11 @@ STEPS_LC = 5
 """Logic cells that count the steps which a sum has reached."""
 
 
+ROW_STEP_LC = 30
+"""Logic cells that count columns and choose the step to the next row, beside two for each bit of an address: packed, a
+descriptor takes 54 more with addresses of 12 bits, and 57 to 60 with 14."""
+
+
 def array_cost(array: ArrayConfig, family: Family, spram: bool) -> Cost:
     """Return the cost of an array's hardware.
 
@@ -82,7 +87,8 @@ def _sequencing(array: ArrayConfig, family: Family) -> Cost:
     words = array.word_bits + family.logic.through(array.granule_bits + array.word_bits).lc
     blocks = array.drains * (array.requantizing == Requantizing.DSP)
     steps = 0.0 if array.step_memory is None else _steps_lc(array, array.step_memory, family)
-    return Cost(SEQUENCER_LC + array.drains * requantizer_lc(array) + words + steps, dsp=blocks)
+    rows = array.row_steps * (ROW_STEP_LC + 2 * array.address_bits)
+    return Cost(SEQUENCER_LC + array.drains * requantizer_lc(array) + words + steps + rows, dsp=blocks)
 
 
 def requantizer_lc(array: ArrayConfig) -> float:

@@ -320,7 +320,7 @@ def segment_of(network: TaskNetwork, layers: Sequence[Layer], first: int, end: i
     return TaskNetwork(
         source,
         output,
-        tuple(task for task in network.tasks if task.node in nodes),
+        tuple(task for task in network.tasks if task.value in nodes),
         tuple(layer for layer in network.concats if layer.node in nodes),
         values,
         loaded=not first,
