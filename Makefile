@@ -11,12 +11,13 @@ EXAMPLE ?= mnist_mlp
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-# Byte code is kept: a process of tests, and each command that tests start, would compile all modules again.
+# Byte code is kept: a process of tests, and each command that tests start, would compile all modules again. That of
+# packages is made when they are imported: to make all of it takes longer than all other steps of pip.
 unexport PYTHONDONTWRITEBYTECODE
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
 demo: $(VENV)/.installed ## build the example for BOARD (ice40) and run real digits on the virtual board

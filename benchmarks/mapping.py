@@ -53,11 +53,20 @@ def convolutions(size: int, widths: tuple[int, ...]) -> tuple[nn.Module, torch.T
     return nn.Sequential(*made, nn.Flatten(), last), torch.randn(2, 3, size, size)
 
 
+def keyword_transformer() -> tuple[nn.Module, torch.Tensor]:
+    """Return three encoder layers of 64 features with weights and activations of 8 bits, and 2 spectrograms."""
+    # Imported late, as it is quantized when it is imported.
+    from benchmarks.networks.keyword_transformer import example_input, model
+
+    return model, example_input
+
+
 NETWORKS: dict[str, Callable[[], tuple[nn.Module, torch.Tensor]]] = {
     "50 layers of 16 x 16": lambda: perceptron(50, 16),
     "200 layers of 16 x 16": lambda: perceptron(200, 16),
     "20 layers of 1000 x 1000": lambda: perceptron(20, 1000),
     "images of 224 x 224": lambda: convolutions(224, (16, 32, 64, 64, 64)),
+    "keyword transformer": keyword_transformer,
 }
 
 

@@ -28,17 +28,23 @@ Part = list[tuple[Tensor, int]]
 """Features [steps, bands] and digit of each recording."""
 
 
-def load_digits(data: str | None = None) -> tuple[Part, Part, Part]:
-    """Return the recordings to train with, those held out, and those of the test."""
+def load_recordings(data: str | None = None) -> list[tuple[np.ndarray, int, int]]:
+    """Return samples int16 [n], digit and number of each recording; `data`: folder, NNHW_DATA without it."""
     folder = data or os.environ.get("NNHW_DATA")
     if not folder:
         raise SystemExit("set NNHW_DATA=DIR, or give --data DIR, a folder with datasets/fsdd_8k.npz")
     arrays = load_npz(Path(folder) / "datasets" / "fsdd_8k.npz")
+    pieces = np.split(arrays["pcm"], arrays["offset"][1:-1])
+    rows = zip(pieces, arrays["label"], arrays["index"], strict=True)
+    return [(pcm, int(label), int(index)) for pcm, label, index in rows]
+
+
+def load_digits(data: str | None = None) -> tuple[Part, Part, Part]:
+    """Return the recordings to train with, those held out, and those of the test."""
     parts: tuple[Part, Part, Part] = ([], [], [])
-    for number, (label, index) in enumerate(zip(arrays["label"], arrays["index"], strict=True)):
-        pcm = arrays["pcm"][arrays["offset"][number] : arrays["offset"][number + 1]]
+    for pcm, label, index in load_recordings(data):
         which = 2 if index in TEST else 1 if index in HELD_OUT else 0
-        parts[which].append((features(torch.from_numpy(pcm.astype(np.float32))), int(label)))
+        parts[which].append((features(torch.from_numpy(pcm.astype(np.float32))), label))
     return parts
 
 

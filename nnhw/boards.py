@@ -15,6 +15,7 @@ from nnhw.errors import BoardError, NnhwError, raise_all
 from nnhw.families import FAMILIES
 from nnhw.links import LINKS, BoardLink, Ftdi, Spi, Uart, Usb
 from nnhw.reading import is_plain_name, parse_toml
+from nnhw.sensors import INPUTS, Camera, I2s, Pdm, ResultPins, SensorPins
 
 BOARD_NAMES = (
     *("icebreaker", "ice40_hx8k_b_evn", "icestick", "icesugar", "icesugar_nano", "nandland_go"),
@@ -109,6 +110,11 @@ class Board:
     ftdi: pins of the flash by which an FTDI chip reaches the FPGA, too; None: the board has none.
     usb: pins of the FPGA at a USB connector; None: the board has none.
     link: kind of the link that a build is for when none is asked for.
+    i2s: pins of a microphone; None: the board has none for it.
+    pdm: pins of a microphone that sends single bits; None: the board has none for it.
+    camera: pins of a camera; None: the board has none for it.
+    result: pins that show the result of a network which a sensor feeds; None: it leaves by the serial port alone.
+    input: kind of the sensor that a build is for when none is asked for; empty: the link.
     """
 
     name: str
@@ -129,6 +135,11 @@ class Board:
     ftdi: Ftdi | None = None
     usb: Usb | None = None
     link: str = Uart.kind
+    i2s: I2s | None = None
+    pdm: Pdm | None = None
+    camera: Camera | None = None
+    result: ResultPins | None = None
+    input: str = ""
 
     @property
     def fastest_clock_hz(self) -> int:
@@ -154,6 +165,25 @@ class Board:
         """
         return self if kind == self.link else _with_link(self, kind)
 
+    @property
+    def sensors(self) -> tuple[SensorPins, ...]:
+        """The sensors that it has pins for."""
+        return tuple(pins for kind in INPUTS if (pins := getattr(self, kind)) is not None)
+
+    @property
+    def sensor(self) -> SensorPins | None:
+        """The sensor that a build is for; None: the input comes by the link."""
+        return next((pins for pins in self.sensors if pins.kind == self.input), None)
+
+    def with_input(self, kind: str) -> Board:
+        """Return the same board with one of its sensors chosen for builds; empty: as it is.
+
+        Raises
+        ------
+        BoardError: nnhw or the board has no sensor of this kind.
+        """
+        return replace(self, input=_known_input(self, kind)) if kind else self
+
 
 def _with_link(board: Board, kind: str) -> Board:
     """Return a board with another link, see `Board.with_link`."""
@@ -167,6 +197,20 @@ def _with_link(board: Board, kind: str) -> Board:
             f"table '{kind}' that names the pins {pins}"
         )
     return replace(board, link=kind)
+
+
+def _known_input(board: Board, kind: str) -> str:
+    """Return the kind of a sensor that a board has pins for, see `Board.with_input`."""
+    has = _quoted([pins.kind for pins in board.sensors]) or "none"
+    if kind not in INPUTS:
+        raise BoardError(f"--input is one of {_quoted(INPUTS)}; given '{kind}'; board '{board.name}' has {has}")
+    if getattr(board, kind) is None:
+        keys = _quoted([item.name for item in fields(INPUTS[kind]) if item.default is MISSING])
+        raise BoardError(
+            f"board '{board.name}' has no pins for the input '{kind}', it has {has}; give a board file with a table "
+            f"'{kind}' that names the pins {keys}"
+        )
+    return kind
 
 
 def list_boards() -> tuple[Board, ...]:
@@ -296,6 +340,8 @@ def _check(board: Board, where: str) -> list[NnhwError]:
     problems: list[NnhwError] = _check_choices(board, where)
     problems += [BoardError(f"{where}: {text}") for link in board.links for text in link.problems()]
     problems += _check_clocks(board, where)
+    problems += [BoardError(f"{where}: {text}") for pins in board.sensors for text in pins.problems()]
+    problems += _check_shared_pins(board, where)
     if not _PLATFORM.fullmatch(board.platform):
         problems.append(
             BoardError(
@@ -346,14 +392,47 @@ def _check_clocks(board: Board, where: str) -> list[NnhwError]:
     ]
 
 
+def table_pins(table: SensorPins | ResultPins) -> dict[str, str]:
+    """Return the pins of the package in a table of a sensor, or of results, by name."""
+    return {**getattr(table, "inputs", {}), **table.outputs}
+
+
+def _check_shared_pins(board: Board, where: str) -> list[NnhwError]:
+    """Return an error for each pin of a sensor that is given twice, or that the serial port or the result has, too."""
+    problems: list[NnhwError] = []
+    if board.sensors and board.uart is None:
+        problems.append(BoardError(f"{where}: a board with a sensor needs the table 'uart', where results leave"))
+    common = {} if board.uart is None else {pin: f"uart.{name}" for name, pin in board.uart.pins.items() if pin}
+    if board.result is not None:
+        common |= {pin: f"result.{name}" for name, pin in board.result.outputs.items()}
+    for table in board.sensors:
+        taken = dict(common)
+        for name, pin in table_pins(table).items():
+            if pin in taken:
+                problems.append(
+                    BoardError(
+                        f"{where}: field '{table.kind}.{name}' is pin {pin}, which '{taken[pin]}' is as well; choose a "
+                        "free pin"
+                    )
+                )
+            taken[pin] = f"{table.kind}.{name}"
+    return problems
+
+
 def _check_words(board: Board, where: str) -> list[NnhwError]:
     """Return problems with fields that tools read as one word, which could be an option, a path, or lines of a file."""
+    tables: list[SensorPins | ResultPins] = [*board.sensors, *([board.result] if board.result else [])]
     words = {
         "package": board.package,
         "openfpgaloader": board.openfpgaloader,
         "input_clock.resource": board.input_clock.resource,
         "flash.resource": board.flash.resource if board.flash else "",
         **{f"{link.kind}.{name}": word for link in board.links for name, word in link.words.items()},
+        **{
+            f"{table.kind}.{name}": word
+            for table in tables
+            for name, word in (*table_pins(table).items(), ("io_standard", table.io_standard))
+        },
         **{f"aliases[{number}]": alias for number, alias in enumerate(board.aliases)},
     }
     problems: list[NnhwError] = [
@@ -373,6 +452,7 @@ def _check_choices(board: Board, where: str) -> list[NnhwError]:
     choices: dict[str, tuple[str, tuple[str, ...]]] = {
         "family": (board.family, tuple(FAMILIES)),
         "link": (board.link, tuple(link.kind for link in board.links)),
+        "input": (board.input, ("", *(pins.kind for pins in board.sensors))),
     }
     if family := FAMILIES.get(board.family):
         choices |= {

@@ -73,11 +73,11 @@ Calibrate = Annotated[
 ]
 Bits = Annotated[int, typer.Option(help="With --calibrate: 1 to 8.")]
 # Copies for the help texts, so that --help imports nothing heavy; tests compare them with the real stages and passes.
-STAGES = "capture, lower, map, elaborate, simulate, build or netlist"
+STAGES = "capture, lower, map, elaborate, simulate, sense, build or netlist"
 PASSES = (
     "separate_padding, permute_input, sink_shapes, hoist_shapes, cancel_permutes, sink_extremes, align_sums, "
     "join_rescaled, flatten_positions, collapse_chains, fold_constants, sink_integer_pooling, turn_products, "
-    "fold_permutes, share_twins, fold_fixed_channels, drop_unread, merge_parallel, rows_first"
+    "fold_permutes, share_twins, fold_fixed_channels, drop_unread, merge_parallel, merge_gates, rows_first"
 )
 FIGURES = "accuracy, rate, link, cycles, latency, lc, ff, ebr, spram, dsp"
 BoardName = Annotated[str, typer.Option("--board", "-b", help="Name, alias (ice40) or file of a board.")]
@@ -194,6 +194,10 @@ def build(
     link: Annotated[
         str, typer.Option(help="uart, spi, ftdi or usb, of those that the board has; empty: the board's own.")
     ] = "",
+    input: Annotated[
+        str,
+        typer.Option(help="i2s, pdm or camera: a sensor at the board's pins feeds the network, without a computer."),
+    ] = "",
     calibrate: Calibrate = None,
     evaluate: Annotated[
         Path | None, typer.Option(metavar="IMAGES.npy", help="With --labels: images to measure the accuracy on.")
@@ -205,7 +209,7 @@ def build(
     weight_bits: Bits = 8,
     act_bits: Bits = 8,
 ) -> None:
-    """Make an accelerator: capture, lower, map, elaborate, simulate, build, netlist."""
+    """Make an accelerator: capture, lower, map, elaborate, simulate, sense, build, netlist."""
     from nnhw.flow.commands.terminal import render_report
     from nnhw.flow.models.calibrate import make_calibration
     from nnhw.flow.options import make_options
@@ -226,6 +230,7 @@ def build(
         base,
         sequences=sequences,
         link=link,
+        input=input,
     )
     calibration = make_calibration(calibrate, evaluate, labels, weight_bits, act_bits)
     with _advising(ctx, file, board, chosen, calibration):

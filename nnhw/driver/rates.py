@@ -30,12 +30,15 @@ def open_fastest(
     LinkError: the link cannot be opened at the last rate.
     """
     *faster, last = rates
+    refusals: list[str] = []
     for rate in faster:
         try:
             link = open_at(rate)
         except LinkError as error:
-            notice(f"the link cannot be opened at {rate:,} bits a second: {error}")
+            # Told only if a slower rate can be opened: else the rate is not the reason, and the last error says it all.
+            refusals.append(f"the link cannot be opened at {rate:,} bits a second: {error}")
             continue
+        _tell(refusals, notice)
         try:
             Session(link, max_retries=_ATTEMPTS - 1).reset()
         except LinkError:
@@ -46,4 +49,12 @@ def open_fastest(
             raise
         else:
             return link
-    return open_at(last)
+    link = open_at(last)
+    _tell(refusals, notice)
+    return link
+
+
+def _tell(messages: list[str], notice: Callable[[str], None]) -> None:
+    """Give messages that were held back, each once."""
+    while messages:
+        notice(messages.pop(0))

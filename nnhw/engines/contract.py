@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nnhw.engines.requantize import Requantizer
 from nnhw.engines.timing import CycleModel, NetworkModel
 from nnhw.ir.types import IntType
 
 if TYPE_CHECKING:
     from nnhw.engines.fifo import FifoConfig
-    from nnhw.engines.requantize import Requantizer
     from nnhw.engines.shared.program import SharedConfig
 
 

@@ -451,12 +451,10 @@ class _Network:
         """The cycles in which the last results of frames left each model."""
         return tuple(tuple(self.frame_ends[wires[0]]) for wires in self._outputs)
 
-    def _passed(self, wire: int) -> None:
-        """Count a beat that passes on a stream, and note the end of a frame."""
-        self._left[wire] -= 1
-        if not self._left[wire]:
-            self._left[wire] = self._beats[wire]
-            self.frame_ends[wire].append(self.cycle)
+    def _ended(self, wire: int) -> None:
+        """Note the end of a frame of a stream."""
+        self._left[wire] = self._beats[wire]
+        self.frame_ends[wire].append(self.cycle)
 
     @property
     def o_valid(self) -> bool:
@@ -514,9 +512,9 @@ class _Network:
         Models are stepped from output to input: then those behind a model have already said whether they are ready in
         this cycle, and those in front of it still show their valids of this cycle.
         """
-        valids, readies, awake = self._valids, self._readies, self._awake
-        for wire in self._late:
-            self._late[wire] = valids[wire]
+        valids, readies, awake, left = self._valids, self._readies, self._awake, self._left
+        if self._late:
+            self._late = {wire: valids[wire] for wire in self._late}
         if i_valid != valids[0]:
             valids[0] = i_valid
             awake[self._readers[0]] = True
@@ -528,7 +526,9 @@ class _Network:
                 continue
             o_ready = readies[o_wire]
             if o_ready and valids[o_wire]:
-                self._passed(o_wire)
+                left[o_wire] -= 1
+                if not left[o_wire]:
+                    self._ended(o_wire)
             ready = model.ready(o_ready)
             awake[index] = model.step(valids[i_wire], o_ready)
             # All handshakes are plain bools, so `is not` says whether they differ.
@@ -549,7 +549,9 @@ class _Network:
         o_readies = [readies[wire] for wire in outs]
         for wire in outs:
             if readies[wire] and valids[wire]:
-                self._passed(wire)
+                self._left[wire] -= 1
+                if not self._left[wire]:
+                    self._ended(wire)
         i_readies = model.ready(o_readies, i_valids)
         awake[index] = model.step(i_valids, o_readies)
         if self._late and any(wire in self._late for wire in ins):
@@ -638,7 +640,11 @@ class PipelineModel:
         due = self.due
         if i_valid:
             if self.beat >= self.silent:
-                due.extend(range(self.move + self.latency - 1, self.move + self.latency - 1 + self.burst))
+                first = self.move + self.latency - 1
+                if self.burst == 1:
+                    due.append(first)
+                else:
+                    due.extend(range(first, first + self.burst))
             self.beat += 1
             if self.beat == self.period:
                 self.beat = 0
@@ -670,8 +676,10 @@ class RegisterModel:
 
     def step(self, i_valid: bool, o_ready: bool) -> bool:
         """Pass one clock edge: hand out one of `give` beats, take one of `take`."""
-        take, give = i_valid and self.ready(o_ready), self.o_valid and o_ready
-        self.left -= give
+        before = self.o_valid
+        take, give = i_valid and (not before or (o_ready and self.left == 1)), before and o_ready
+        if give:
+            self.left -= 1
         if take:
             self.taken += 1
             if self.taken == self.take:

@@ -307,18 +307,30 @@ class WindowModel:
 
     def step(self, i_valid: bool, o_ready: bool) -> bool:
         """Write a word, read a word, release rows."""
-        write, before, paused = i_valid and self.ready(o_ready), self.o_valid, self.pause
-        read = (o_ready or not before) and self.surplus >= 0 and not paused
-        told = self.completed or self.freed
+        # Most cycles of a network are spent here, hence no calls where rows neither begin nor end.
+        before, paused, told = self.o_valid, self.pause, self.completed or self.freed
+        move = o_ready or not before
+        write = i_valid and self.room > 0 and (not self.large or paused or self.surplus < 0)
+        read = move and self.surplus >= 0 and not paused
         if self.large:
-            self._pause(read, o_ready or not before)
-        # What each side does in this cycle is known to the other one only in the next.
-        completed = self._write() if write else 0
-        if o_ready or not before:
+            self._pause(read, move)
+        completed = freed = 0
+        if write:
+            self.room -= 1
+            self.word += 1
+            if self.word == self.row_words:
+                self.word, completed = 0, 1
+        if move:
             self.o_valid = read
-        freed = self._read() if read else 0
-        self.room += self.freed * self.row_words - write
-        self.surplus += self.completed - freed
+        if read:
+            self.beat += 1
+            if self.beat == self.row_beats:
+                freed = self._freed()
+                self.surplus -= freed
+        # What each side does in this cycle is known to the other one only in the next.
+        if told:
+            self.room += self.freed * self.row_words
+            self.surplus += self.completed
         self.completed, self.freed = completed, freed
         return bool(write or read or told or before != self.o_valid or paused != self.pause)
 
@@ -336,19 +348,8 @@ class WindowModel:
         if full:
             self.since = 0
 
-    def _write(self) -> int:
-        """Take a word; return the rows that it completes, 0 or 1."""
-        self.word += 1
-        if self.word < self.row_words:
-            return 0
-        self.word = 0
-        return 1
-
-    def _read(self) -> int:
-        """Read a beat; return the rows that are freed with it."""
-        self.beat += 1
-        if self.beat < self.row_beats:
-            return 0
+    def _freed(self) -> int:
+        """End a row of blocks; return the rows that are freed with it."""
         self.beat = 0
         self.block_row = (self.block_row + 1) % self.block_rows
         return self.rows_left if self.block_row == 0 else self.rows_step

@@ -11,7 +11,7 @@ from nnhw.families.cost import Cost
 from nnhw.families.logic import Logic
 from nnhw.families.memory import BlockRam, LutRam
 from nnhw.families.pll import PllLimits
-from nnhw.families.tools import BlockRamMap, CellKinds, CellModels, Columns, Counts, FamilyTool, Tools
+from nnhw.families.tools import BlockRamMap, CellKinds, CellModels, Columns, Counts, FamilyTool, PinCell, Tools
 
 REGISTER, CARRY, BLOCK_RAM = "TRELLIS_FF", "CCU2C", "DP16KD"
 """Types of cells in a netlist: a flip-flop, two bits of a carry chain, a block RAM."""
@@ -165,7 +165,7 @@ ECP5 = Family(
         defines=(),
         luts={"LUT4": ("Z", "A", "B", "C", "D")},
         init="INIT",
-        pins=("TRELLIS_IO", "B", "O", "I"),
+        pin=PinCell("TRELLIS_IO", "B", "O", "I", enable="T", enabled=0),
         plls={"EHXPLLL": ("CLKI", ("CLKOP", "CLKOS", "CLKOS2", "CLKOS3"))},
         ignored=("USRMCLK",),
     ),

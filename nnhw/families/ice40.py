@@ -11,7 +11,7 @@ from nnhw.families.cost import Cost
 from nnhw.families.logic import Logic
 from nnhw.families.memory import BlockRam, LargeRamBlock, LutRam
 from nnhw.families.pll import PllLimits
-from nnhw.families.tools import BlockRamMap, CellKinds, CellModels, Counts, FamilyTool, Tools
+from nnhw.families.tools import BlockRamMap, CellKinds, CellModels, Counts, FamilyTool, PinCell, Tools
 
 _ULTRA = "u"
 """Beginning of the names of UltraPlus devices, in which a LUT is slow compared with a wire."""
@@ -171,7 +171,7 @@ ICE40 = Family(
         defines=("NO_ICE40_DEFAULT_ASSIGNMENTS",),
         luts={"SB_LUT4": ("O", "I0", "I1", "I2", "I3")},
         init="LUT_INIT",
-        pins=("SB_IO", "PACKAGE_PIN", "D_IN_0", "D_OUT_0"),
+        pin=PinCell("SB_IO", "PACKAGE_PIN", "D_IN_0", "D_OUT_0", enable="OUTPUT_ENABLE", enabled=1),
         plls={"SB_PLL40_PAD": ("PACKAGEPIN", _PLL_OUTPUTS), "SB_PLL40_CORE": ("REFERENCECLK", _PLL_OUTPUTS)},
         ignored=(),
     ),

@@ -81,6 +81,11 @@ class Logic:
         """Return the price of an adder with the register behind it."""
         return Cost(lc=self._adder_lc(bits), ff=self.state(bits).ff)
 
+    def accumulator(self, bits: int) -> Cost:
+        """Return the price of a sum that numbers are added to; what begins a new sum is in the cells of its chain."""
+        # Even a narrow one is a chain where flip-flops are counted apart: the choice leaves no LUT for the adder.
+        return Cost(lc=self._adder_lc(bits) if self.flip_flop_packs else self._chain_lc(bits)) + self.state(bits)
+
     def tree_adder(self, bits: int) -> Cost:
         """Return the price of an adder of a tree, which is a carry chain where that takes fewer cells."""
         return Cost(lc=min(self._adder_lc(bits), self._chain_lc(bits)))

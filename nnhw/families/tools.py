@@ -121,6 +121,28 @@ class CellKinds:
         return sum(number for cell, number in cells.items() if kinds and cell.startswith(kinds))
 
 
+@dataclass(frozen=True)
+class PinCell:
+    """The cell at a pin of the device, by its ports.
+
+    Parameters
+    ----------
+    kind: its type.
+    pad: port to the pin.
+    inside: port with the level of the pin, for the logic.
+    outside: port with the level that the logic wants on the pin.
+    enable: port that says whether the pin is driven; not connected: it always is.
+    enabled: level of `enable` at which it is driven.
+    """
+
+    kind: str
+    pad: str
+    inside: str
+    outside: str
+    enable: str
+    enabled: int
+
+
 @dataclass(frozen=True, eq=False)
 class CellModels:
     """How cells of a netlist are simulated.
@@ -132,7 +154,7 @@ class CellModels:
     defines: names of macros that must be defined for these files.
     luts: ports of lookup tables, by the type of the cell: the output, then the inputs from the lowest.
     init: name of the parameter with a lookup table's content.
-    pins: (type of the cell at a pin, its port to the pin, its port for the input's value, that for the output's value).
+    pin: the cell at a pin.
     plls: (input port, output ports) of PLLs, by the type of the cell: simulated outputs equal the input, which a test
         bench drives with the clock that the PLL makes.
     ignored: types of cells that only lead out of the device.
@@ -143,6 +165,6 @@ class CellModels:
     defines: tuple[str, ...]
     luts: Mapping[str, tuple[str, ...]]
     init: str
-    pins: tuple[str, str, str, str]
+    pin: PinCell
     plls: Mapping[str, tuple[str, tuple[str, ...]]]
     ignored: tuple[str, ...]

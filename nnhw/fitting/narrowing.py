@@ -17,6 +17,7 @@ from nnhw.errors import InputError
 from nnhw.ir import Graph, IntType, Node, Op, TensorType
 from nnhw.ir.graph import GraphBuilder
 from nnhw.ir.ops import (
+    Broadcast,
     Clamp,
     Concat,
     Constant,
@@ -28,8 +29,11 @@ from nnhw.ir.ops import (
     HardSigmoid,
     HardSwish,
     Input,
+    IntegerNorm,
+    IntegerSoftmax,
     LeakyRelu,
     Linear,
+    MatrixProduct,
     Maximum,
     MaxPool2d,
     Minimum,
@@ -170,20 +174,33 @@ class _Narrowing:
             return self._builder.constant(node.name, self._old.constants[node.name], node.type, place)
         if isinstance(op, Quantize):
             return self._quantizer(node, op)
+        return self._computed(node)
+
+    def _computed(self, node: Node) -> str:
+        """Add what computes with narrow operands; return its name."""
+        op = node.op
         exponents = [self._exponents.get(name, 0) for name in node.inputs]
         inputs = [self._names[name] for name in node.inputs]
         if isinstance(op, Dequantize):
             # The coarser codes mean the same real numbers only with a scale that is larger by the same factor.
             inputs[1] = self._scaled(node.inputs[1], exponents[0])
         elif isinstance(op, _WEIGHTED):
-            inputs[1], taken = self._weights(node.inputs[1])
+            inputs[1], taken = self._fewer_bits(node.inputs[1], self._bits[0])
             # A sum of products counts in the product of both steps, so the exponents add.
             self._exponents[node.name] = exponents[0] + taken
-        elif isinstance(op, Product):
+        elif isinstance(op, Product | MatrixProduct):
             self._exponents[node.name] = sum(exponents)
+        elif isinstance(op, Broadcast):
+            # Of the first operand only the number of images counts.
+            inputs[1], self._exponents[node.name] = self._fewer_bits(node.inputs[1], self._bits[1])
+        elif isinstance(op, IntegerSoftmax):
+            op, inputs[1] = self._softmax(node, op, exponents[0])
+        elif isinstance(op, IntegerNorm):
+            # Its results count in steps of their own; only the epsilon is in those of its operand, squared.
+            op = replace(op, epsilon=op.epsilon >> (2 * exponents[0]))
         elif any(exponents):
             self._exponents[node.name] = self._common(node, exponents)
-        return self._builder.add(node.name, op, inputs, place)
+        return self._builder.add(node.name, op, inputs, node.location)
 
     def _quantizer(self, node: Node, op: Quantize) -> str:
         code, wanted = _code(node), self._bits[1]
@@ -202,15 +219,23 @@ class _Narrowing:
         values = self._old.constants[scale] * 2.0**exponent
         return self._builder.constant(scale, values, self._old.node(scale).type)
 
-    def _weights(self, name: str) -> tuple[str, int]:
-        """Return the name of the narrow weights, and by how many bits they are narrower than the given ones."""
+    def _softmax(self, node: Node, op: IntegerSoftmax, exponent: int) -> tuple[IntegerSoftmax, str]:
+        """Return a softmax whose operand has coarser steps and whose shares have fewer bits, and its table."""
+        less = min(max(0, _code(node).bits - self._bits[1]), op.bits - 1)
+        self._exponents[node.name] = less
+        powers = self._old.constants[node.inputs[1]][:: 1 << exponent]
+        old = self._old.node(node.inputs[1])
+        table = self._builder.constant(node.inputs[1], powers, TensorType(powers.shape, _code(old)), old.location)
+        return replace(op, bits=op.bits - less, high=max(1, _fewer(op.high, less))), table
+
+    def _fewer_bits(self, name: str, most: int) -> tuple[str, int]:
+        """Return the name of a constant with codes of at most so many bits, and how many bits fewer these are."""
         node = self._old.node(name)
-        code = _code(node)
-        less = max(0, code.bits - self._bits[0])
+        less = max(0, _code(node).bits - most) if node.type.is_int else 0
         if not less:
             return self._names[name], 0
         # Rounding may reach past the end of the range, such as 127 / 16 = 7.9 to 8, hence the clip.
-        narrow = IntType(_fewer(code.low, less), _fewer(code.high, less))
+        narrow = IntType(_fewer(_code(node).low, less), _fewer(_code(node).high, less))
         values = np.clip(np.rint(self._old.constants[name] / 2.0**less), narrow.low, narrow.high).astype(np.int64)
         return self._builder.constant(name, values, TensorType(node.type.shape, narrow), node.location), less
 

@@ -20,8 +20,14 @@ from nnhw.mapping.shared.compile import Compiled
 from nnhw.mapping.shared.search.cost import array_cost
 
 
-def map_on_board(body: Graph, board: Board, options: Options) -> tuple[Mapped, dict[str, Any]]:
+def map_on_board(
+    body: Graph, board: Board, options: Options, beside: Cost | None = None
+) -> tuple[Mapped, dict[str, Any]]:
     """Map an integer graph onto what a board leaves beside the link.
+
+    Parameters
+    ----------
+    beside: what stands beside the engines in place of the link; None: the link.
 
     Returns
     -------
@@ -32,24 +38,24 @@ def map_on_board(body: Graph, board: Board, options: Options) -> tuple[Mapped, d
     MappingError: it does not fit, or not at the rate asked for.
     """
     family = FAMILIES[board.family]
-    mapped = _map_at_rate(body, board, available(board), family, options)
+    mapped = _map_at_rate(body, board, available(board, beside), family, options)
     accelerator = mapped.accelerator
-    facts = {"resources": estimate(accelerator, board), "board": dataclasses.asdict(board)}
+    facts = {"resources": estimate(accelerator, board, beside), "board": dataclasses.asdict(board)}
     return mapped, facts | {"style": style_of(mapped), "clock_hz": _clock_hz(board, options)}
 
 
-def available(board: Board) -> Budget:
-    """Return the resources of a board that are left for engines beside the link."""
+def available(board: Board, beside: Cost | None = None) -> Budget:
+    """Return the resources of a board that are left for engines beside the link, or what stands in its place."""
     family = FAMILIES[board.family]
     room = family.room
-    link = room.link_of(board.link)
+    beside = room.link_of(board.link) if beside is None else beside
     return Budget(
-        lc=board.resources.lc * room.usable - link.lc,
-        ebr=board.resources.ebr - link.ebr - room.spare_ebr,
-        dsp=board.resources.dsp,
+        lc=board.resources.lc * room.usable - beside.lc,
+        ebr=board.resources.ebr - beside.ebr - room.spare_ebr,
+        dsp=board.resources.dsp - beside.dsp,
         spram=board.resources.spram,
         # A board states no flip-flops where each logic cell has one: then the limit of logic cells is theirs.
-        ff=board.resources.ff * room.usable_ff - link.ff if board.resources.ff else inf,
+        ff=board.resources.ff * room.usable_ff - beside.ff if board.resources.ff else inf,
     )
 
 
@@ -108,13 +114,17 @@ def target_interval(board: Board, options: Options) -> int | None:
     return max(1, int(_clock_hz(board, options) / options.target_fps))
 
 
-def estimate(accelerator: Accelerator, board: Board) -> dict[str, int]:
+def estimate(accelerator: Accelerator, board: Board, beside: Cost | None = None) -> dict[str, int]:
     """Return the resources that an accelerator with the link of a board is expected to take, by name of the resource.
 
     Shared engines keep their memory in SPRAM where the board has it, else in block RAM.
+
+    Parameters
+    ----------
+    beside: what stands beside the engines in place of the link; None: the link.
     """
     family, spram = FAMILIES[board.family], board.resources.spram > 0
-    link = family.room.link_of(board.link)
+    link = family.room.link_of(board.link) if beside is None else beside
     if accelerator.programs:
         link += Cost(lc=PROGRAM_LC, ff=0 if family.logic.flip_flop_packs else PROGRAM_LC)
     link += packing_cost(accelerator, family)

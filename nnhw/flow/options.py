@@ -38,6 +38,7 @@ class Options:
     base: build folder whose layout is reused if the new build differs only in the contents of memories; None: the
         folder that is built into.
     link: kind of the board's link that the build is for; empty: the one that the board file names.
+    input: kind of the sensor that feeds the network; empty: the one that the board file names, which mostly is none.
     """
 
     clock_hz: float | None = None
@@ -53,6 +54,7 @@ class Options:
     sequences: int = 1
     base: Path | None = None
     link: str = ""
+    input: str = ""
 
     def __post_init__(self) -> None:
         clock_mhz = None if self.clock_hz is None else self.clock_hz / 1e6
@@ -154,6 +156,7 @@ def make_options(
     base: Path | None = None,
     link: str = "",
     sequences: int = 1,
+    input: str = "",
 ) -> Options:
     """Return the options of a command line, or of `nnhw.build`.
 
@@ -177,4 +180,5 @@ def make_options(
         base=base,
         link=link,
         sequences=sequences,
+        input=input,
     )

@@ -130,6 +130,7 @@ def build(
     netlist_frames: int = 0,
     base: Path | str | None = None,
     link: str = "",
+    input: str = "",
     calibrate: Any = None,
     evaluate: Any = None,
     labels: Any = None,
@@ -165,6 +166,8 @@ def build(
         memories are changed; default: the folder `out`, where it holds a finished build. A network that differs in
         more is built as a whole.
     link: `uart`, `spi`, `ftdi` or `usb`, where the board has it; default: the link that its board file names.
+    input: `i2s`, `pdm` or `camera`, where the board has its pins and the model is a `nnhw.nn.SensorModel`: a sensor
+        feeds the network, and no computer takes part; default: what its board file names, mostly none.
     calibrate: data with which a float model is quantized, as `nnhw.quantize` takes it; None: the model has quantizers.
     evaluate, labels: images (default: those of `calibrate`) and their labels [N]: the report then has the accuracy
         before and after quantization.
@@ -182,7 +185,7 @@ def build(
     A build waits while another one writes into the same folder.
     """
     check_stages(start_from, stop_at)
-    from nnhw.frontend.source import Source, identifier
+    from nnhw.frontend.source import Source, identifier, sensed
     from nnhw.nn.given import class_name
 
     shown = shown_progress(progress)
@@ -203,12 +206,13 @@ def build(
         base,
         sequences=sequences,
         link=link,
+        input=input,
     )
     data = given_data(calibrate, evaluate, labels, weight_bits, act_bits)
     if data is not None and start_from == STAGE_NAMES[0]:
         with shown.stage("quantize"):
             model = data.quantize(model, example_input, shown)
-    source = Source(model, example_input, named, rewrites=tuple(rewrites))
+    source = sensed(Source(model, example_input, named, rewrites=tuple(rewrites)))
     return run_build(source, named, board, options, out=out, start_from=start_from, stop_at=stop_at, progress=shown)
 
 
@@ -231,7 +235,7 @@ def run_build(
     """
     found = _board_with_link(board, options)
     progress = progress or SilentProgress()
-    selected = _selected(start_from, stop_at, options, progress)
+    selected = _selected(start_from, stop_at, options, found, progress)
     progress.note(f"board: {found.name} ({found.title}, {found.device})")
     Cache.default()  # a folder that cannot be used is said before the work begins
     path = Path(out) if out else ROOT / f"{name}-{found.name}"
@@ -240,21 +244,21 @@ def run_build(
         job = Job(folder, found, options, progress, source, base)
         # A build without frames or without a simulator has no files of `simulate`, and no later stage reads them.
         for earlier in STAGE_NAMES[: STAGE_NAMES.index(start_from)]:
-            if earlier != "simulate":
+            if earlier not in ("simulate", "sense"):
                 folder.require(earlier)
         _run_stages(selected, job)
         return _finish(job)
 
 
 def _board_with_link(name: str, options: Options) -> Board:
-    """Return the board with the link that the options ask for.
+    """Return the board with the link and the sensor that the options ask for.
 
     Raises
     ------
-    BoardError: an unknown board, or one without that link.
+    BoardError: an unknown board, or one without that link or that sensor.
     """
     board = load_board(name)
-    return board.with_link(options.link or board.link)
+    return board.with_link(options.link or board.link).with_input(options.input)
 
 
 def _base(options: Options, folder: BuildFolder, selected: list[BuildStage]) -> Base | None:
@@ -276,8 +280,8 @@ def check_stages(start_from: str, stop_at: str) -> None:
         raise InputError(f"a build cannot start from '{start_from}' and stop at '{stop_at}', which comes before it")
 
 
-def _selected(start_from: str, stop_at: str, options: Options, progress: Progress) -> list[BuildStage]:
-    """Return the stages to run, in order; `simulate` and `netlist` only with frames, `simulate` only with a simulator.
+def _selected(start_from: str, stop_at: str, options: Options, board: Board, progress: Progress) -> list[BuildStage]:
+    """Return the stages to run, in order; `sense` only with a sensor, it, `simulate` and `netlist` only with frames.
 
     Raises
     ------
@@ -287,6 +291,8 @@ def _selected(start_from: str, stop_at: str, options: Options, progress: Progres
     selected = list(STAGES[STAGE_NAMES.index(start_from) : STAGE_NAMES.index(stop_at) + 1])
     if any(stage.name == "simulate" for stage in selected) and not _can_simulate(options, progress):
         selected = [stage for stage in selected if stage.name != "simulate"]
+    if board.sensor is None or not options.frames:
+        selected = [stage for stage in selected if stage.name != "sense"]
     if not options.netlist_frames:
         selected = [stage for stage in selected if stage.name != "netlist"]
     return selected
@@ -305,7 +311,7 @@ def _can_simulate(options: Options, progress: Progress) -> bool:
     return True
 
 
-BESIDE = ("elaborate", "simulate")
+BESIDE = ("elaborate", "simulate", "sense")
 """Stages that run beside `build`, which reads nothing of theirs."""
 
 

@@ -55,6 +55,7 @@ def make_report(facts: Facts, accelerator: Accelerator | None, board: Board) -> 
         "program": _program(facts, accelerator),
         "utilization": _utilization(accelerator),
         "patched": _get(facts, "build", "patched"),
+        "sensor": _sensor(facts, board),
         "tools": {name: version for stage in facts.values() for name, version in stage.get("tools", {}).items()},
     }
     return report
@@ -109,6 +110,15 @@ def _ties(facts: Facts, precision: str | None) -> int | None:
     """Return the number of samples on which PyTorch, in a precision, gives another code because of rounding alone."""
     count: int | None = (_get(facts, "capture", "ties") or {}).get(precision)
     return count
+
+
+def _sensor(facts: Facts, board: Board) -> dict[str, Any] | None:
+    """Return which sensor feeds the network, and what differs from PyTorch with it; None: the link does."""
+    front = _get(facts, "lower", "front")
+    if board.sensor is None or front is None:
+        return None
+    names = ("frames", "codes", "labels", "lines")
+    return {"input": board.sensor.kind, "front": front["kind"], **{name: _get(facts, "sense", name) for name in names}}
 
 
 def _count(listed: Any) -> int | None:

@@ -17,9 +17,12 @@ from nnhw.driver.image import PROGRAM_FILE
 from nnhw.errors import BuildError, InputError
 from nnhw.flow.folder.build_folder import BuildFolder, read_json, write_json
 from nnhw.flow.folder.manifest import read_fact
+from nnhw.flow.models.sensing import SIGNALS, expected_of
 from nnhw.flow.options import Options
+from nnhw.flow.sensing import beside, check_ends, check_speed, load_front, sensor_options
 from nnhw.flow.tools.progress import Progress
 from nnhw.flow.tools.sources import code_hash
+from nnhw.sensors import SensorFront, table_of
 
 if TYPE_CHECKING:
     from amaranth.lib import wiring
@@ -51,6 +54,14 @@ class Job:
     def path(self, name: str) -> Path:
         """Return the path of an artefact of an earlier stage."""
         return self.folder.path / name
+
+    def front(self) -> SensorFront | None:
+        """Return the front end of the sensor that the build is for; None without a sensor. See `load_front`."""
+        return load_front(self.path("lower.json"), self.board)
+
+    def clock_hz(self) -> int:
+        """Return the clock of a build for a sensor, which `map` has chosen, in Hz."""
+        return int(read_fact(self.path("map.json"), float, "clock_hz"))
 
 
 @dataclass(frozen=True)
@@ -131,9 +142,12 @@ def capture(job: Job, out: Path) -> None:
         "tools": _versions("torch"),
         "rewrites": [one.facts() for one in rewritten],
         **({"accuracy": dataclasses.asdict(accuracy)} if accuracy else {}),
+        "front": None if source.front is None else table_of(source.front.config),
     }
     write_json(out / "capture.json", facts)
     (out / "samples.npz").write_bytes(pack_arrays({"inputs": samples, **answers}))
+    if source.front is not None:
+        (out / SIGNALS).write_bytes(pack_arrays(expected_of(source, job.board.input)))
 
 
 def lower(job: Job, out: Path) -> None:
@@ -147,15 +161,28 @@ def lower(job: Job, out: Path) -> None:
     parts, facts = lower_graph(ir.load(job.path("capture.ir")), samples, rounds=precision == "float32")
     for name, graph in (("head", parts.head), ("lower", parts.body), ("tail", parts.tail)):
         ir.save(graph, out / f"{name}.ir")
-    write_json(out / "lower.json", facts)
+    write_json(out / "lower.json", {**facts, "front": read_json(job.path("capture.json")).get("front")})
 
 
 def map_stage(job: Job, out: Path) -> None:
-    """Integer body and board --> engines."""
+    """Integer body and board --> engines.
+
+    Raises
+    ------
+    InputError, MappingError: a sensor is to feed a network that has no front end, or that does not fit to it.
+    """
     from nnhw import ir
     from nnhw.flow.budget import map_on_board
 
-    mapped, facts = map_on_board(ir.load(job.path("lower.ir")), job.board, job.options)
+    body = ir.load(job.path("lower.ir"))
+    front = job.front()
+    if front is None:
+        mapped, facts = map_on_board(body, job.board, job.options)
+    else:
+        options = sensor_options(job.board, front, job.options)
+        mapped, facts = map_on_board(body, job.board, options, beside(job.board, front))
+        check_ends(ir.load(job.path("head.ir")), ir.load(job.path("tail.ir")), mapped.accelerator, front)
+        check_speed(mapped.accelerator, front, facts["clock_hz"])
     mapped.accelerator.save(out)
     image = mapped.accelerator.image
     if image is not None:
@@ -166,17 +193,21 @@ def map_stage(job: Job, out: Path) -> None:
 def elaborate(job: Job, out: Path) -> None:
     """Engines --> Verilog: the bare engine for simulators and other flows, and the device of the virtual board.
 
-    Both have a module `top` with byte streams `i` and `o`.
+    Both have a module `top` with byte streams `i` and `o`. With a sensor, also the device between its pins and the
+    result.
     """
     from nnhw.flow.tools.toolchain import find_tool, run_yosys
     from nnhw.flow.verification.simulate import engine_verilog
-    from nnhw.flow.virtual.device import make_device
+    from nnhw.flow.virtual.device import make_device, make_sensor_device
     from nnhw.hdl.verilog import to_verilog
 
     accelerator = Accelerator.load(job.folder.path)
     device = make_device(accelerator, job.board.target_clock_hz)
     (out / "accelerator.v").write_text(engine_verilog(accelerator, taps=False), encoding="utf-8")
     (out / "device.v").write_text(to_verilog(device, run_yosys), encoding="utf-8")
+    if (front := job.front()) is not None:
+        sensor = make_sensor_device(accelerator, front, job.board, job.clock_hz())
+        (out / "sensor.v").write_text(to_verilog(sensor, run_yosys), encoding="utf-8")
     write_json(out / "elaborate.json", {"tools": {**_versions("amaranth"), "yosys": find_tool("yosys").title}})
 
 
@@ -194,18 +225,41 @@ def simulate(job: Job, out: Path) -> None:
     write_json(out / "simulate.json", {**result.facts(), "tools": _versions("cocotb")})
 
 
+def sense(job: Job, out: Path) -> None:
+    """Play the model's example signals at the sensor's pins, and compare what comes out with PyTorch, frame by frame.
+
+    Raises
+    ------
+    BuildError: codes of the front end, or results, differ.
+    """
+    from nnhw.flow.verification.sensing import run_sensor
+
+    front = job.front()
+    assert front is not None, "the stage is left out without a sensor"
+    assert job.board.sensor is not None
+    verilog = job.folder.text_to_compile("elaborate", "sensor.v")
+    run = run_sensor(verilog, job.folder.path, front, job.board.sensor, job.clock_hz(), job.options.frames)
+    if not run.equal:
+        raise BuildError(
+            f"the device with its sensor differs from PyTorch: {run.codes} of {run.elements} codes of the front end, "
+            f"{run.labels} of {run.frames} results at the pins, {run.lines} of {run.frames} lines of the serial port; "
+            "this is a mistake of nnhw, please report the model"
+        )
+    write_json(out / "sense.json", dataclasses.asdict(run))
+
+
 def build(job: Job, out: Path) -> None:
     """Engines --> bitstream that holds its clock; patched from a finished one's layout where that is possible."""
     from nnhw.flow.implementation.bitstream import BitstreamRequest, build_bitstream
     from nnhw.flow.report import host_rate
     from nnhw.flow.tools.cache import Cache
-    from nnhw.flow.virtual.device import make_linked_device
+    from nnhw.flow.virtual.device import make_linked_device, make_sensor_device
 
-    accelerator, options = Accelerator.load(job.folder.path), job.options
+    accelerator, options, front = Accelerator.load(job.folder.path), job.options, job.front()
     # What mapping planned is compared with what synthesis makes: a memory that ends up in logic is an error.
     planned = {name: read_fact(job.path("map.json"), int, "resources", name) for name in ("ebr", "spram", "dsp")}
     request = BitstreamRequest(
-        clock_hz=options.clock_hz,
+        clock_hz=options.clock_hz if front is None else job.clock_hz(),
         seeds=options.seeds,
         jobs=options.jobs,
         planned_ebr=planned["ebr"],
@@ -216,6 +270,8 @@ def build(job: Job, out: Path) -> None:
 
     def make(clock_hz: int) -> wiring.Component:
         board = job.board
+        if front is not None:
+            return make_sensor_device(accelerator, front, board, clock_hz)
         return make_linked_device(accelerator, clock_hz, board.host_link, board.flash, board.fastest_clock_hz)
 
     facts = _patch(job, make, request, out)
@@ -248,6 +304,8 @@ def netlist(job: Job, out: Path) -> None:
     """
     from nnhw.flow.verification.netlist import run_netlist
 
+    if job.board.sensor is not None:
+        raise InputError("--netlist-frames sends frames through the board's link, which a build with --input has not")
     # The netlist is compiled and run on this machine, so its file must be one that this user's nnhw has signed.
     job.folder.text_to_compile("build", "design.json")
     clock_hz = read_fact(job.path("build.json"), int, "clock_hz")
@@ -267,10 +325,11 @@ STAGES = (
     BuildStage(
         "map", ("lower",), ("clock_hz", "target_fps", "overrides", "style", "array", "reusable", "sequences"), map_stage
     ),
-    BuildStage("elaborate", ("map",), (), elaborate),
+    BuildStage("elaborate", ("lower", "map"), (), elaborate),
     BuildStage("simulate", ("capture", "lower", "map", "elaborate"), ("frames",), simulate),
+    BuildStage("sense", ("capture", "lower", "map", "elaborate"), ("frames",), sense),
     # `jobs` is no setting: the result does not depend on it.
-    BuildStage("build", ("map",), ("clock_hz", "seeds"), build),
+    BuildStage("build", ("lower", "map"), ("clock_hz", "seeds"), build),
     BuildStage("netlist", ("capture", "lower", "map", "build"), ("netlist_frames",), netlist),
 )
 STAGE_NAMES = tuple(stage.name for stage in STAGES)

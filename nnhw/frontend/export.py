@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import ModuleType
 
 import torch
@@ -41,10 +41,7 @@ def export(model: nn.Module, example_input: torch.Tensor, lines: Lines) -> Expor
     try:
         # Without gradients, so that torch.no_grad() inside of the model changes nothing.
         with quiet_torch(), torch.no_grad(), _importable(own):
-            forget_loops()
-            # A clone, as operations in place would change the example, of which more use is made below.
-            program = torch.export.export(own, (example.clone(),), dynamic_shapes=({0: Dim.DYNAMIC},), strict=False)
-            return _with_free_steps(own, example) if has_loop(program) else program
+            return _traced(own, example)
     except UnsupportedOperatorException as error:
         raise CaptureError(_unsupported(error, lines)) from error
     except Exception as error:
@@ -72,8 +69,23 @@ def _importable(model: nn.Module) -> Iterator[None]:
             sys.modules.pop(name, None)
 
 
+def _traced(model: nn.Module, example: torch.Tensor) -> ExportedProgram:
+    """Trace a model for batches of any size, and for sequences of any length if it has a loop."""
+    forget_loops()
+    if any(getattr(module, "exports_loop", False) for module in model.modules()):
+        # Most of the time goes into loops, so they are traced once. Whatever is in the way is told by the trace below.
+        with suppress(Exception):
+            program = _with_free_steps(model, example)
+            if has_loop(program):
+                return program
+        forget_loops()
+    # A clone, as operations in place would change the example, of which more use is made later.
+    program = torch.export.export(model, (example.clone(),), dynamic_shapes=({0: Dim.DYNAMIC},), strict=False)
+    return _with_free_steps(model, example) if has_loop(program) else program
+
+
 def _with_free_steps(model: nn.Module, example: torch.Tensor) -> ExportedProgram:
-    """Trace a model with a loop once more, for sequences of any length."""
+    """Trace a model with a loop for sequences of any length."""
     for more in range(1, _TRIALS + 1):
         # torch caches the trace of a loop's body by the number of steps, so each trial has another number.
         steps = torch.cat([example, *[example[:, -1:]] * more], dim=1)

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -21,6 +21,7 @@ from torch.export import ExportedProgram
 
 from nnhw.errors import InputError, ModelFileError, NnhwError
 from nnhw.ir import Graph
+from nnhw.nn.sensors import FrontLayer, SensorModel
 
 from .agreement import Captured, OwnAnswers, own_answers
 from .archive import load_archive, random_input
@@ -47,6 +48,8 @@ class Source:
     name: name of the file without folder and suffix, followed by the model's name if that was given.
     lines: (file, line) at which the model's modules were made, by module path.
     rewrites: `nnhw.Rewrite`s of its graph, in order.
+    front: the front end of a sensor that the network stands behind; None: it has none.
+    signals: of the front end, [batch, ..], from which the example input was made.
     """
 
     model: nn.Module | ExportedProgram
@@ -54,6 +57,8 @@ class Source:
     name: str
     lines: Lines = field(default_factory=dict)
     rewrites: tuple[Any, ...] = ()
+    front: FrontLayer | None = None
+    signals: torch.Tensor | None = None
 
     def capture(self) -> Graph:
         """Return the model's float-level graph; see `capture`."""
@@ -66,6 +71,35 @@ class Source:
     def own_answers(self, captured: Captured, images: np.ndarray) -> OwnAnswers:
         """Return PyTorch's own results for images, compared with the graph; see `own_answers`."""
         return own_answers(self.model, captured, images)
+
+
+EXAMPLES_MAX = 16
+"""Frames of a front end that become the example input of the network behind it."""
+
+
+def sensed(source: Source) -> Source:
+    """Return the network of a `SensorModel`, with its front end beside it; any other source as it is.
+
+    Raises
+    ------
+    InputError: the signals are too short, so that they give no frame; see `FrontLayer.codes`.
+    """
+    model = source.model
+    if not isinstance(model, SensorModel):
+        return source
+    frames = model.front(source.example_input).flatten(0, 1)
+    if not len(frames):
+        raise InputError(
+            f"example_input, of shape {list(source.example_input.shape)}, gives no frame of {model.front}; give longer "
+            "signals"
+        )
+    start = "network."
+    lines = {path.removeprefix(start): line for path, line in source.lines.items() if path.startswith(start)}
+    if "network" in source.lines:
+        lines[""] = source.lines["network"]
+    example = frames[:: -(-len(frames) // EXAMPLES_MAX)].contiguous()
+    signals = source.example_input
+    return replace(source, model=model.network, example_input=example, lines=lines, front=model.front, signals=signals)
 
 
 def load_source(source: str | Path) -> Source:
@@ -129,7 +163,7 @@ def _from_python(path: Path, name: str | None) -> Source:
     example = checked_example(torch.from_numpy(example) if isinstance(example, np.ndarray) else example)
     title = identifier(path.stem if name in (None, DEFAULT_MODEL) else f"{path.stem}_{name}")
     lines = places.lines(model) if isinstance(model, nn.Module) else {}
-    return Source(model, example, title, lines, _rewrites_in(module, path))
+    return sensed(Source(model, example, title, lines, _rewrites_in(module, path)))
 
 
 def _rewrites_in(module: ModuleType, path: Path) -> tuple[Any, ...]:

@@ -218,6 +218,7 @@ class ByteEngine(wiring.Component):
     Parameters
     ----------
     accelerator: what to build.
+    packs: results are packed for the link; else they come as they leave the last engine, `OutputFormat.frame_beats`.
 
     Members
     -------
@@ -225,8 +226,9 @@ class ByteEngine(wiring.Component):
     load, program: with shared engines, see `Engine`.
     """
 
-    def __init__(self, accelerator: Accelerator) -> None:
+    def __init__(self, accelerator: Accelerator, packs: bool = True) -> None:
         self.accelerator = accelerator
+        self.packs = packs
         byte = stream.Signature(unsigned(8))
         ports = PROGRAM_PORTS if accelerator.programs else {}
         super().__init__({"i": In(byte), "o": Out(byte), **ports})
@@ -251,7 +253,7 @@ class ByteEngine(wiring.Component):
             engine.i.valid.eq(source.valid),
             source.ready.eq(engine.i.ready),
         ]
-        if (packing := self.accelerator.output_format.packing) is not None:
+        if self.packs and (packing := self.accelerator.output_format.packing) is not None:
             m.submodules.packer = packer = Packer(packing)
             wiring.connect(m, engine.o, packer.i)
             wiring.connect(m, packer.o, wiring.flipped(self.o))

@@ -51,6 +51,8 @@ class MultiplyAddUnit(RequantizerUnit):
         """
         if product.fused:
             return self._fused(m, product, raws, addresses)
+        if product.is_addition:
+            return self._additions(m, product, raws)
         make = self._dsp_products if product.dsp else self._logic_products
         lanes = make(m, product, raws, addresses)
         # Addends are read just in time for the last addition, so that only an address has to be delayed.
@@ -65,6 +67,16 @@ class MultiplyAddUnit(RequantizerUnit):
             value = Cat(Const(0, operands[0].shift), operands[0].value)
             results.append(self._add(m, f"result_{lane}", value, addends[lane], product.bits, product.moves))
         return [result.as_signed() for result in results]
+
+    def _additions(self, m: Module, product: Product, raws: list[Value]) -> list[Value]:
+        """Return the results where nothing is multiplied: the sums plus one number, the same for all channels."""
+        addend = Const(int(product.addend.flat[0]) % (1 << product.bits), product.bits)
+        results = []
+        for lane, raw in enumerate(raws):
+            number = raw if self.raw_shape.signed else Cat(raw, Const(0, 1))
+            value = extend(number, product.bits)
+            results.append(self._add(m, f"result_{lane}", value, addend, product.bits, product.moves).as_signed())
+        return results
 
     def _fused(self, m: Module, product: Product, raws: list[Value], addresses: list[Value]) -> list[Value]:
         """Return the results, each made by one DSP block that multiplies and adds; see `multiply_add`."""

@@ -21,6 +21,8 @@ from nnhw.hdl.cells import CELLS
 from nnhw.hdl.initial_words import words_at_once
 from nnhw.hdl.link.device import ENGINE_DOMAIN
 from nnhw.hdl.pll import PllSettings, connect_clock
+from nnhw.hdl.sensors import SensorDevice
+from nnhw.hdl.sensors.pins import add_sensor, connect_sensor
 from nnhw.links import BoardLink
 
 _SETTLE_S = 15e-6
@@ -138,7 +140,7 @@ class Top(wiring.Component):
     Parameters
     ----------
     device: component with the ports of the board's link; and with `cs`, `clk`, `copi` and `cipo` if it reads the
-        board's flash.
+        board's flash. Of a board that is chosen for a sensor, a `SensorDevice`.
     board: whose pins and oscillator to use.
     settings: of the PLL that makes the device's clock.
     """
@@ -157,6 +159,9 @@ class Top(wiring.Component):
         m.d.comb += [ClockSignal(name).eq(clock.clock) for name in ("sync", ENGINE_DOMAIN)]
         m.d.comb += ResetSignal("sync").eq(clock.reset)
         m.submodules.device = self.device
+        if self.board.sensor is not None:
+            connect_sensor(m, platform, self.board, cast(SensorDevice, self.device))
+            return m
         if self.board.host_link.own_clock_hz:
             m.d.comb += cast(Any, self.device).link_clock.eq(clock.link_clock)
         self._connect_link(m, platform)
@@ -170,6 +175,9 @@ class Top(wiring.Component):
         name = link.resource_name
         # Requested without buffers: pins that the device does not use, such as flow control, stay out of the design.
         pins = platform.request(name, dir={pin.name: "-" for pin in platform.lookup(name).ios})
+        for port in link.ports:
+            if port.clocks:
+                platform.add_clock_constraint(getattr(device, port.gateware), link.speed)
         if link.shares_flash and hasattr(device, "cs"):
             self._connect_shared(m, pins)
             return
@@ -266,7 +274,11 @@ def load_platform(board: Board) -> Platform:
             _look_up(board, platform, f"{link.kind}.resource", link.resource)
     own = [link for link in board.links if not link.resource]
     raise_all([problem for link in own for problem in _pin_problems(board, platform, link)])
-    platform.add_resources([_link_pins(board, link) for link in own if link is board.host_link])
+    if board.sensor is not None:
+        add_sensor(platform, board, _taken(board, platform))
+    # Results of a sensor's device leave by the serial port, whatever the link is.
+    used = [board.host_link, *([board.uart] if board.sensor is not None else [])]
+    platform.add_resources([_link_pins(board, link) for link in own if any(link is one for one in used)])
     return platform
 
 
@@ -316,7 +328,6 @@ def _pin_problems(board: Board, platform: Platform, link: BoardLink) -> list[Nnh
     A pin of another link is in use: whatever is wired to it drives it, even if the design does not use that link. A
     link that shares the flash's pins has just these.
     """
-    taken = dict.fromkeys(_pins_of(platform, board.input_clock.resource), f"that of '{board.input_clock.resource}'")
     if board.flash is not None and link.shares_flash:
         found = platform.lookup(board.flash.resource)
         names = {part.name: part.ios[0].names[0] for part in found.ios}
@@ -330,8 +341,7 @@ def _pin_problems(board: Board, platform: Platform, link: BoardLink) -> list[Nnh
             for port, need, has in zip(("cs", "sck", "copi", "cipo"), needed, given, strict=True)
             if need != has
         ]
-    if board.flash is not None:
-        taken |= dict.fromkeys(_pins_of(platform, board.flash.resource), f"one of '{board.flash.resource}'")
+    taken = _taken(board, platform)
     for other in board.links:
         if other is not link and other.resource:
             taken |= dict.fromkeys(_pins_of(platform, other.resource), f"one of '{other.resource}'")
@@ -348,6 +358,14 @@ def _pin_problems(board: Board, platform: Platform, link: BoardLink) -> list[Nnh
             )
         taken[pin] = f"'{link.kind}.{name}' as well"
     return problems
+
+
+def _taken(board: Board, platform: Platform) -> dict[str, str]:
+    """Return the pins of clock and flash, with what they are."""
+    taken = dict.fromkeys(_pins_of(platform, board.input_clock.resource), f"that of '{board.input_clock.resource}'")
+    if board.flash is not None:
+        taken |= dict.fromkeys(_pins_of(platform, board.flash.resource), f"one of '{board.flash.resource}'")
+    return taken
 
 
 def _pins_of(platform: Platform, resource: str) -> list[str]:

@@ -19,12 +19,14 @@ class LinkPort:
     direction: `i` for an input of the FPGA, `o` for an output, `io` for both.
     device: name of the gateware's port at this pin; empty: the pin's name.
     enable: name of the gateware's port that is 1 while the pin is to be driven; empty: it always is.
+    clocks: the pin clocks registers, at the link's speed at most.
     """
 
     name: str
     direction: str
     device: str = ""
     enable: str = ""
+    clocks: bool = False
 
     @property
     def gateware(self) -> str:

@@ -43,7 +43,7 @@ class Ftdi(BoardLink):
     shares_flash: ClassVar[bool] = True
     ports: ClassVar[tuple[LinkPort, ...]] = (
         LinkPort("cs", "i", "ftdi_cs"),
-        LinkPort("sck", "i", "ftdi_sck"),
+        LinkPort("sck", "i", "ftdi_sck", clocks=True),
         LinkPort("copi", "i", "ftdi_copi"),
         LinkPort("cipo", "o", "ftdi_cipo", "ftdi_listens"),
     )

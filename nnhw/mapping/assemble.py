@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from nnhw.mapping.cost import stages_cost
 from nnhw.mapping.inputs import as_byte
 from nnhw.mapping.layers import Layer
 from nnhw.mapping.plans import LayerPlan
-from nnhw.mapping.schedule import FIFO_MIN_DEPTH, schedule_stages
+from nnhw.mapping.schedule import FIFO_MIN_DEPTH, StreamNetwork, schedule_stages
 
 LINK_BITS = 8
 BEAT_BYTES = 8
@@ -275,6 +276,9 @@ class _Assembler:
             config = StateConfig(state.start, state.element, state.lanes, state.sequences)
             stream = Stream(state.lanes, len(state.start), state.element)
             begun = self.take(HEAD_NODE)
+            if state.sequences > 1:
+                # The memory whose state is read late in a step holds back no other one: that begins the next step.
+                begun = self.buffer(state.given, begun)
             memory = self.add(state.given, "state", config, (begun, begun), stream, state.given)
             self.offer(state.given, state.given, memory)
 
@@ -325,14 +329,37 @@ def assemble(
     return Accelerator(body.name, graph_hash(step.whole), board, stages, i_format, o_format, schedule)
 
 
-def chained_cost(
-    layers: Sequence[Layer], plans: Sequence[LayerPlan], step: OneStep, family: Family, sequences: int = 1
+def unscheduled_cost(
+    layers: Sequence[Layer],
+    plans: Sequence[LayerPlan],
+    step: OneStep,
+    family: Family,
+    sequences: int,
+    depths: Mapping[str, Fraction],
+    movable: bool = False,
 ) -> Cost | None:
-    """Return the cost of the accelerator of `assemble`; None if it has FIFOs, whose depths need a schedule."""
+    """Return the cost of the accelerator of `assemble` without finding its schedule.
+
+    Parameters
+    ----------
+    depths: by name, depths of FIFOs in front of joins, in frames, of another accelerator of the same layers: what these
+        FIFOs hold depends little on the foldings, so the cost is a close estimate. Without a depth, a FIFO counts as
+        the shallowest one.
+    movable: whether FIFOs may move to large RAM, so that with one in it the cost is not known.
+
+    Returns
+    -------
+    The cost; it is exact if no branches join. None: it is not known.
+    """
     stages, i_format, o_format = _stages(layers, plans, step, sequences)
-    if any(stage.config.fifo is not None for stage in stages):
+    if movable and any(stage.config.fifo is not None for stage in stages):
         return None
-    return stages_cost(stages, i_format, o_format, family)
+    network = StreamNetwork(stages, i_format.frame_beats, o_format.frame_beats)
+    for index in network.joining:
+        fifo, frames = network.fifo(index), depths.get(stages[index].name)
+        if frames is not None:
+            network = network.with_fifo(index, replace(fifo, depth=max(1, round(frames * fifo.beats))))
+    return stages_cost(network.stages, i_format, o_format, family)
 
 
 def _stages(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from fractions import Fraction
 from typing import Any
 
 from nnhw.accelerator import Accelerator, EngineConfig
 from nnhw.errors import MappingError, NnhwError, raise_all
 from nnhw.families import Cost, Family
 from nnhw.ir import Graph
-from nnhw.mapping.assemble import assemble, chained_cost, streamed
+from nnhw.mapping.assemble import assemble, streamed, unscheduled_cost
 from nnhw.mapping.folding import Folding, foldings
 from nnhw.mapping.inputs import read_bytes
 from nnhw.mapping.layers import Layer, MatrixLayer
@@ -69,6 +70,7 @@ class DesignSpace:
         self._planner = Planner(self.layers, source, family, states)
         self._made: dict[tuple[str, Folding], Candidate] = {}
         self._accelerators: dict[tuple[Folding | str, ...], Accelerator] = {}
+        self._depths: dict[str, Fraction] = {}  # of the FIFOs of the accelerator that was made last, in frames
         for (state, kind), made in zip(states, self.step.graph.outputs[1:], strict=True):
             if not self._planner.encodings.is_plain(streamed(self.layers, self.step.graph, made), kind):
                 raise MappingError(
@@ -81,7 +83,7 @@ class DesignSpace:
         key = layer.name, folding
         if key not in self._made:
             plan = self._planner.plan(layer, folding)
-            self._made[key] = Candidate(folding, plan.cycles, plan.cost(self.family))
+            self._made[key] = Candidate(folding, plan.cycles, self._planner.cost(plan))
         return self._made[key]
 
     def costs(self, placed: Sequence[Folding]) -> list[Cost]:
@@ -99,14 +101,34 @@ class DesignSpace:
         """
         key: tuple[Folding | str, ...] = (*placed, board_name)
         if key not in self._accelerators:
-            self._accelerators[key] = assemble(
+            made = assemble(
                 self.layers, self._plans(placed), self.step, board_name, self.family, self.sequences, self.rough
             )
+            self._accelerators[key] = made
+            fifos = ((stage.name, stage.config.fifo) for stage in made.stages)
+            self._depths = {name: Fraction(fifo.depth, fifo.beats) for name, fifo in fifos if fifo is not None}
         return self._accelerators[key]
 
-    def chained_cost(self, placed: Sequence[Folding]) -> Cost | None:
-        """Return the cost of that accelerator without scheduling it; None if branches join, whose FIFOs need that."""
-        return chained_cost(self.layers, self._plans(placed), self.step, self.family, self.sequences)
+    def expected_cost(self, placed: Sequence[Folding], movable: bool = False) -> Cost | None:
+        """Return the cost of that accelerator without scheduling it; None if it is not known.
+
+        It is exact if no branches join. Else it is an estimate, with FIFOs as deep as in the accelerator that was made
+        last; before there is one, it is a lower bound (`is_bound`).
+
+        Parameters
+        ----------
+        movable: whether FIFOs may move to large RAM, so that with one in it the cost is not known.
+        """
+        if self.step.states:
+            # Which FIFOs a loop keeps is only known with its schedule.
+            return None
+        plans = self._plans(placed)
+        return unscheduled_cost(self.layers, plans, self.step, self.family, self.sequences, self._depths, movable)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether `expected_cost` is a lower bound only: branches join, and no depths of their FIFOs are known yet."""
+        return not self._accelerators and any(len(layer.inputs) > 1 for layer in self.layers)
 
     def _plans(self, placed: Sequence[Folding]) -> list[LayerPlan]:
         return [self._planner.plan(layer, folding) for layer, folding in zip(self.layers, placed, strict=True)]

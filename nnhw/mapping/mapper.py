@@ -163,10 +163,13 @@ class Mapper:
         ------
         MappingError: it fits at none of them.
         """
-        family, left = self.space.family, budget
+        family, left, failed = self.space.family, budget, 0
         stretched = replace(budget, lc=family.room.stretch * budget.lc, ff=family.room.stretch * budget.ff)
         placed, total = list[Folding](), Cost()
-        for _ in range(MOST_ROUNDS):
+        rounds = 0
+        while rounds < MOST_ROUNDS:
+            # Rounds that a lower bound rules out take next to no time.
+            rounds += not self.space.is_bound
             try:
                 placed = PartMover(self.space, left).thresholds(*self.fastest(left, intervals, busy))
             except MappingError:
@@ -174,13 +177,18 @@ class Mapper:
                     raise
                 # The layers alone fit, as a round before has shown.
                 break
-            known = self.space.chained_cost(placed)
+            slowest = self._slowest(placed)
+            known = self.space.expected_cost(placed, movable=budget.spram > 0)
             if known is None or _fits(known, stretched):
                 accelerator, total = self._assembled(placed, budget)
                 if _fits(total, stretched):
-                    return without_waits(self.space, placed, accelerator, stretched)
+                    # Foldings between the ones that failed and these may fit, too: they need fewer FIFOs than those.
+                    between = [interval for interval in intervals if failed < interval < slowest] if failed else []
+                    sooner = self._slower_that_fits(budget, left, stretched, between, busy)
+                    return without_waits(self.space, *(sooner or (placed, accelerator)), stretched)
             else:
                 total = known
+            failed = slowest
             # FIFOs and what else stands between layers is known only now: leave room for it, and try again.
             left = left.without(
                 Cost(
@@ -192,8 +200,15 @@ class Mapper:
         if (slower := self._slower_that_fits(budget, left, stretched, intervals, busy)) is not None:
             return without_waits(self.space, *slower, stretched)
         accelerator, total = self._assembled(placed, budget)
+        if _fits(total, stretched):
+            return without_waits(self.space, placed, accelerator, stretched)
         needs = needs_of(self.space, placed, accelerator)
         raise DoesNotFitError(fifos_do_not_fit(accelerator, stretched.excess(total)), needs)
+
+    def _slowest(self, placed: Sequence[Folding]) -> int:
+        """Return the cycles of the slowest layer, with the folding given for each."""
+        pairs = zip(self.space.layers, placed, strict=True)
+        return max(self.space.candidate(layer, folding).cycles for layer, folding in pairs)
 
     def _assembled(self, placed: Sequence[Folding], budget: Budget) -> tuple[Accelerator, Cost]:
         """Return the accelerator of foldings, with FIFOs in large RAM where block RAMs are too few, and its cost."""
@@ -219,15 +234,26 @@ class Mapper:
         """
         found: dict[int, tuple[list[Folding], Accelerator]] = {}
 
+        def placed_at(interval: int) -> list[Folding]:
+            return PartMover(self.space, left).thresholds(*self.within(left, interval, busy))
+
+        def is_expected(interval: int) -> bool:
+            expected = self.space.expected_cost(placed_at(interval), movable=budget.spram > 0)
+            return expected is None or _fits(expected, stretched)
+
         def fits(interval: int) -> bool:
-            placed = PartMover(self.space, left).thresholds(*self.within(left, interval, busy))
+            placed = placed_at(interval)
             accelerator, total = self._assembled(placed, budget)
             found[interval] = placed, accelerator
             return _fits(total, stretched)
 
-        if not fits(intervals[-1]):
+        if not intervals or not fits(intervals[-1]):
             return None
-        return found[intervals[bisect_left(intervals, True, key=fits)]]
+        # Schedules take long where branches join: most intervals are ruled out without them.
+        likely = intervals[bisect_left(intervals[:-1], True, key=is_expected) :]
+        if fits(likely[0]):
+            return found[likely[0]]
+        return found[likely[bisect_left(likely, True, lo=1, key=fits)]]
 
     def fastest(
         self, budget: Budget, intervals: Sequence[int], busy: float | None = None

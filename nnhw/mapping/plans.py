@@ -83,10 +83,6 @@ class LayerPlan:
         """Cycles of one frame on the slowest of the engines, none of which waits for another."""
         return max(config.cycles for config in self.configs)
 
-    def cost(self, family: Family) -> Cost:
-        """Return the resources of the engines."""
-        return sum((cost(config, family) for config in self.configs), Cost())
-
 
 class Planner:
     """Makes plans of the layers of one network.
@@ -109,6 +105,20 @@ class Planner:
         self.family = family
         self.encodings = Encodings(layers, source, states)
         self.datapaths = Datapaths(self.encodings, family)
+        # The array of the folding that was planned last, and its cost: the next one often differs in its buffer only.
+        self._last_array: tuple[tuple[str, Folding], MatmulConfig] | None = None
+        self._last_cost: tuple[MatmulConfig, Cost] | None = None
+
+    def cost(self, plan: LayerPlan) -> Cost:
+        """Return the resources of the engines of a plan."""
+        return sum(map(self._cost, plan.configs), Cost())
+
+    def _cost(self, config: EngineConfig) -> Cost:
+        if not isinstance(config, MatmulConfig):
+            return cost(config, self.family)
+        if self._last_cost is None or self._last_cost[0] is not config:
+            self._last_cost = config, cost(config, self.family)
+        return self._last_cost[1]
 
     @singledispatchmethod
     def plan(self, layer: Layer, folding: Folding) -> LayerPlan:
@@ -125,27 +135,7 @@ class Planner:
         lanes = folding.channel_lanes
         repeats = outputs // layer.groups // folding.pe
         window = self._window(layer, folding, repeats)
-        # The window gives taps and channels in an order of its own, in which the weights have to follow one another.
-        weights = np.ascontiguousarray(layer.weights.reshape(outputs, -1)[:, window.weight_order()])
-        depth = repeats * layer.groups * window.steps
-        matmul = MatmulConfig(
-            pe=folding.pe,
-            simd=folding.simd,
-            hop=folding.hop,
-            drain=folding.drain,
-            weights=weights,
-            activation=layer.activation,
-            weight=layer.weight,
-            thresholds=self.datapaths.chosen(layer, folding.drain, folding),
-            vectors=layer.vectors,
-            logic_pe=folding.logic_pe,
-            logic_thresholds=folding.logic_thresholds,
-            dsp_pe=folding.dsp_pe,
-            tail_words=self._tail_words(folding, depth, layer.weight),
-            registered=self._registered(folding, depth),
-            paired=self.family.dense_dsp,
-        )
-        sums = outputs * layer.vectors
+        matmul, sums = self._matmul(layer, folding, window), outputs * layer.vectors
         output = self.encodings.stream(layer, folding.drain, sums)
         engines = [*self._padding(layer, lanes), self._windowed(window, layer), ("matmul", matmul, output)]
         if layer.pool != (1, 1):
@@ -412,6 +402,35 @@ class Planner:
     def _registered(self, folding: Folding, depth: int) -> bool:
         """Return whether weights from block RAM go through its output register; see `Family.block_ram.slow`."""
         return self.family.block_ram.slow and folding.logic_pe < folding.pe and depth > 1
+
+    def _matmul(self, layer: MatrixLayer, folding: Folding, window: WindowConfig) -> MatmulConfig:
+        """Return the array of a folded layer; it does not depend on the memory of its line buffer."""
+        key = layer.name, replace(folding, roomy=False, large=False, lut_buffer=False)
+        if self._last_array is not None and self._last_array[0] == key:
+            return self._last_array[1]
+        outputs = len(layer.weights)
+        # The window gives taps and channels in an order of its own, in which the weights have to follow one another.
+        weights = np.ascontiguousarray(layer.weights.reshape(outputs, -1)[:, window.weight_order()])
+        depth = outputs // layer.groups // folding.pe * layer.groups * window.steps
+        matmul = MatmulConfig(
+            pe=folding.pe,
+            simd=folding.simd,
+            hop=folding.hop,
+            drain=folding.drain,
+            weights=weights,
+            activation=layer.activation,
+            weight=layer.weight,
+            thresholds=self.datapaths.chosen(layer, folding.drain, folding),
+            vectors=layer.vectors,
+            logic_pe=folding.logic_pe,
+            logic_thresholds=folding.logic_thresholds,
+            dsp_pe=folding.dsp_pe,
+            tail_words=self._tail_words(folding, depth, layer.weight),
+            registered=self._registered(folding, depth),
+            paired=self.family.dense_dsp,
+        )
+        self._last_array = key, matmul
+        return matmul
 
     def _padding(self, layer: WindowLayer, lanes: int) -> list[Engine]:
         if layer.padding is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from nnhw.accelerator import Accelerator, EngineConfig, Stage
 from nnhw.engines.fifo import FifoConfig, FifoModel
@@ -14,6 +15,7 @@ from nnhw.engines.timing import (
     CycleModel,
     NetworkModel,
     NetworkRun,
+    PipelineModel,
     Schedule,
     estimated,
     run_network,
@@ -65,6 +67,16 @@ class StreamNetwork:
         indices = {self._in_front(index, stage.layer) for stage in joins for index, _ in stage.sources}
         return tuple(sorted(index for index in indices if self.stages[index].config.fifo))
 
+    @property
+    def behind_stages(self) -> list[int]:
+        """Indices of the FIFOs in front of joins that another stage feeds: the input itself has no register."""
+        return [index for index in self.joining if self.stages[index].sources[0][0] >= 0]
+
+    @property
+    def has_loop(self) -> bool:
+        """Whether a stage reads what a later stage gives, as the memory of a state does."""
+        return any(source >= index for index, stage in enumerate(self.stages) for source, _ in stage.sources)
+
     def _in_front(self, index: int, layer: str) -> int:
         """Return the first stage of a layer with a single input, up to a FIFO, that leads to a stage or is it."""
         stage = self.stages[index]
@@ -74,11 +86,29 @@ class StreamNetwork:
                 return self._in_front(before, layer)
         return index
 
+    def fifo(self, index: int) -> FifoConfig:
+        """Return the configuration of a stage that is a FIFO."""
+        fifo = self.stages[index].config.fifo
+        assert fifo is not None
+        return fifo
+
     def with_fifo(self, index: int, config: EngineConfig) -> StreamNetwork:
         """Return the network in which stage `index` has another configuration."""
         stages = list(self.stages)
         stages[index] = replace(stages[index], config=config)
         return replace(self, stages=tuple(stages))
+
+    def without(self, index: int) -> StreamNetwork:
+        """Return the network without stage `index`, which has one input and one output."""
+        source = self.stages[index].sources[0]
+
+        def moved(port: tuple[int, int]) -> tuple[int, int]:
+            stage, number = source if port[0] == index else port
+            return (stage - (stage > index), number)
+
+        left = [stage for place, stage in enumerate(self.stages) if place != index]
+        stages = tuple(replace(stage, sources=tuple(map(moved, stage.sources))) for stage in left)
+        return replace(self, stages=stages)
 
     def schedule(self) -> Schedule:
         """Return latency and interval.
@@ -172,13 +202,18 @@ class StreamNetwork:
 
         What an engine takes and gives, and in which order, does not depend on when; so it does not depend on stalls
         whether a network comes to a halt, but for one thing: how many beats are on their way in a pipeline when it
-        stands still. They are fewest where a beat comes in only when nothing moves any more.
+        stands still. They are fewest where a beat comes in only when nothing moves any more; and where one beat of the
+        input sets off a whole frame, as in a loop, pipelines count as holding the beats of their output buffer alone.
         """
         try:
-            self.run_patiently([stage.config.model() for stage in self.stages])
+            self.run_patiently(self.patient([stage.config.model() for stage in self.stages]))
         except StuckError:
             return True
         return False
+
+    def patient(self, models: Sequence[CycleModel | NetworkModel]) -> Sequence[CycleModel | NetworkModel]:
+        """Return models for `run_patiently`: in a loop their pipelines hold as few beats as they ever may."""
+        return [emptied(model) for model in models] if self.has_loop else models
 
     def run_patiently(self, models: Sequence[CycleModel | NetworkModel]) -> None:
         """Step models of the stages, a beat at a time; see `can_hang`."""
@@ -202,7 +237,9 @@ def schedule_stages(
     some frames is not for all: those that are full at times become deeper as long as that shortens the interval
     (`_deeper`). Then each becomes shallower where that saves a block RAM or logic, as long as neither latency nor
     interval grow and the network cannot hang (`StreamNetwork.can_hang`). Depths of the same cost are not told apart,
-    and a large network has a limited number of trials (`MOST_TRIAL_CYCLES`): so one less need not stall.
+    and a large network has a limited number of trials (`MOST_TRIAL_CYCLES`): so one less need not stall. In a loop,
+    where each takes a cycle of every step, those that are not needed go, on the same conditions: most engines have a
+    buffer at their output anyhow.
 
     Parameters
     ----------
@@ -216,18 +253,48 @@ def schedule_stages(
     The stages with their FIFOs as deep as they have to be, and the schedule of these, see `StreamNetwork.estimate`.
     """
     network = StreamNetwork(tuple(stages), i_beats, o_beats)
-    joining = network.joining
-    if not joining:
+    if not network.joining:
         return network.stages, network.estimate(rough)
-    models, patient = _endless(network), _endless(network)
+    network = _as_deep_as_full(network)
+    deep, schedule = _deeper(network)
+    if network.has_loop and (lean := _lean(network)) is not None:
+        fewer, shorter = _deeper(lean)
+        if (shorter.interval, shorter.latency_cycles) <= (schedule.interval, schedule.latency_cycles):
+            deep, schedule = fewer, shorter
+    shallow = _shallower(deep, schedule, family)
+    fewer = _without_buffers(shallow, schedule, family) if network.has_loop else shallow
+    return fewer.stages, schedule if fewer is deep else fewer.estimate()
+
+
+def _as_deep_as_full(network: StreamNetwork) -> StreamNetwork:
+    """Return the network with the FIFOs of joins as deep as ones without bounds are full.
+
+    Raises
+    ------
+    StuckError: engines wait for each other for ever.
+    """
+    models, patient = _endless(network), network.patient(_endless(network))
     network.run(models)
     network.run_patiently(patient)
-    for index in joining:
+    for index in network.joining:
         depth = max(model.high_water for model in (models[index], patient[index]) if isinstance(model, FifoModel))
-        network = network.with_fifo(index, replace(_fifo(network, index), depth=depth))
-    deep, schedule = _deeper(network)
-    shallow = _shallower(deep, schedule, family)
-    return shallow.stages, schedule if shallow is deep else shallow.estimate()
+        network = network.with_fifo(index, replace(network.fifo(index), depth=depth))
+    return network
+
+
+def _lean(network: StreamNetwork) -> StreamNetwork | None:
+    """Return the network without FIFOs of joins that were never full, the others as deep as they are then.
+
+    In a loop over steps each FIFO takes cycles of every step. What waits in several shallow ones then waits in a deep
+    one, which is a block RAM. None: all are needed.
+    """
+    shallow = [index for index in network.behind_stages if network.fifo(index).depth <= FIFO_MIN_DEPTH]
+    for index in reversed(shallow):
+        network = network.without(index)
+    try:
+        return _as_deep_as_full(network) if shallow else None
+    except StuckError:
+        return None
 
 
 def _deeper(network: StreamNetwork) -> tuple[StreamNetwork, Schedule]:
@@ -242,7 +309,7 @@ def _deeper(network: StreamNetwork) -> tuple[StreamNetwork, Schedule]:
     while full and schedule.interval > slowest:
         deeper = network
         for index in full:
-            config = _fifo(network, index)
+            config = network.fifo(index)
             deeper = deeper.with_fifo(index, replace(config, depth=2 * config.depth))
         shorter, full = _settled(deeper)
         if shorter.interval >= schedule.interval:
@@ -259,51 +326,88 @@ def _settled(network: StreamNetwork) -> tuple[Schedule, list[int]]:
     return schedule, [index for index, model in joining if isinstance(model, FifoModel) and model.was_full]
 
 
+def emptied(model: CycleModel | NetworkModel) -> CycleModel | NetworkModel:
+    """Return a model whose pipeline, if it has one, holds no beats but those in its output buffer."""
+    pipeline = getattr(model, "pipeline", model)
+    if isinstance(pipeline, PipelineModel):
+        pipeline.latency = 1
+    return model
+
+
 def _endless(network: StreamNetwork) -> list[CycleModel | NetworkModel]:
     """Return the models of a network, the FIFOs of joins without bounds."""
     joining = network.joining
     return [FifoModel(None) if index in joining else stage.config.model() for index, stage in enumerate(network.stages)]
 
 
-def _fifo(network: StreamNetwork, index: int) -> FifoConfig:
-    """Return the configuration of a stage that is a FIFO."""
-    fifo = network.stages[index].config.fifo
-    assert fifo is not None
-    return fifo
-
-
 def _shallower(network: StreamNetwork, schedule: Schedule, family: Family) -> StreamNetwork:
     """Return the network with the shallowest FIFOs of joins that keep its schedule; see `schedule_stages`."""
-    trial = 2 * (schedule.latency_cycles + (schedule.frames or MOST_FRAMES) * schedule.interval_cycles)
-    trials = MOST_TRIAL_CYCLES // trial
+    trials = MOST_TRIAL_CYCLES // _trial_cycles(schedule)
+
+    # FIFOs of a loop hold a few beats of wide numbers: in registers they would take more than a block RAM is worth.
+    block_ram_lc = family.block_ram_lc if network.has_loop else inf
 
     def weight(index: int) -> float:
         taken = cost(network.stages[index].config, family)
         return family.weight(taken.lc, taken.ebr, 0)
 
     for index in sorted(network.joining, key=weight, reverse=True):
-        depths = cheaper_depths(_fifo(network, index), family)
+        depths = cheaper_depths(network.fifo(index), family, block_ram_lc)
         # A binary search among n depths takes n.bit_length() trials; if there are too few, try the deepest of them
         # only.
         if len(depths).bit_length() > trials:
             depths = depths[len(depths) - (1 << trials) + 1 :] if trials else []
         trials -= len(depths).bit_length()
-        config = _fifo(network, index)
+        config = network.fifo(index)
         fitting = [network.with_fifo(index, replace(config, depth=depth)) for depth in depths]
         found = bisect_left(fitting, True, key=lambda shallow: shallow.keeps(schedule))
         network = [*fitting, network][found]
     return network
 
 
-def cheaper_depths(config: FifoConfig, family: Family) -> list[int]:
-    """Return the depths at which a FIFO costs less than at its own, ascending; of equally cheap ones the deepest."""
+def _without_buffers(network: StreamNetwork, schedule: Schedule, family: Family) -> StreamNetwork:
+    """Return a network with a loop without the FIFOs of joins that its schedule does not need.
+
+    Those that only hold the beats of a buffer go all at once, or else one after the other, as far as the number of
+    trials allows. Deeper ones may go, too, the most expensive first: some only run ahead.
+    """
+    buffers = [index for index in reversed(network.behind_stages) if network.fifo(index).depth == BUFFER_DEPTH]
+    fewer = network
+    for index in buffers:
+        fewer = fewer.without(index)
+    trials = MOST_TRIAL_CYCLES // _trial_cycles(schedule)
+    if fewer is not network and fewer.keeps(schedule):
+        network, buffers = fewer, []
+    deep = sorted(network.behind_stages, key=lambda index: -cost(network.stages[index].config, family).lc)
+    places = [*buffers, *(index for index in deep if index not in buffers)]
+    for name in [network.stages[index].name for index in places[:trials]]:
+        index = next(place for place, stage in enumerate(network.stages) if stage.name == name)
+        fewer = network.without(index)
+        network = fewer if fewer.keeps(schedule) else network
+    return network
+
+
+def _trial_cycles(schedule: Schedule) -> int:
+    """Return about how many cycles are stepped to find out whether a network keeps a schedule."""
+    return 2 * (schedule.latency_cycles + (schedule.frames or MOST_FRAMES) * schedule.interval_cycles)
+
+
+def cheaper_depths(config: FifoConfig, family: Family, block_ram_lc: float = inf) -> list[int]:
+    """Return the depths at which a FIFO costs less than at its own, ascending; of equally cheap ones the deepest.
+
+    Parameters
+    ----------
+    block_ram_lc: most logic cells that are worth a block RAM less.
+    """
     now = cost(config, family)
     found: list[int] = []
     before = now
     for depth in range(config.depth - 1, BUFFER_DEPTH - 1, -1):
         taken = cost(replace(config, depth=depth), family)
         if taken.ebr < before.ebr or (not taken.ebr and (now.ebr or now.lc - taken.lc >= LEAST_SAVED_LC)):
-            found.append(depth)
+            # Each block RAM less may take so many logic cells more.
+            if now.ebr == taken.ebr or taken.lc - now.lc < block_ram_lc * (now.ebr - taken.ebr):
+                found.append(depth)
         before = taken
     return found[::-1]
 
@@ -331,7 +435,7 @@ def into_large_ram(accelerator: Accelerator, ebr: int, spram: int, family: Famil
             if columns is not None and 2 * fifo.beats <= accelerator.schedule.interval_cycles:
                 moves.append((-cost(fifo, family).ebr / columns, index, columns))
     for _, index, columns in sorted(moves):
-        fifo = _fifo(network, index)
+        fifo = network.fifo(index)
         if ebr > 0 and columns <= spram:
             network = network.with_fifo(index, replace(fifo, large=True))
             ebr, spram = ebr - cost(fifo, family).ebr, spram - columns

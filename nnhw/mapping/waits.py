@@ -42,6 +42,9 @@ def without_waits(space: DesignSpace, placed: Sequence[Folding], found: Accelera
         return found
     best = found
     for trial in _other_buffers(space, placed, budget)[:MOST_TRIALS]:
+        expected = space.expected_cost(trial)
+        if expected is not None and budget.excess(expected):
+            continue
         accelerator = space.accelerator(trial, found.board)
         fits = not budget.excess(accelerator_cost(accelerator, space.family))
         if fits and accelerator.schedule.interval_cycles < best.schedule.interval_cycles:

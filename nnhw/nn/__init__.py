@@ -8,10 +8,13 @@ from .packed import load_packed, save_packed
 from .quantizers import Bipolar, Int, Quantizer, Ternary, UInt
 from .recurrent import QuantGRU, QuantLSTM, QuantRNN
 from .rescale import Rescale
+from .sensors import AveragePixels, LogMel, SensorModel
 
 __all__ = [
+    "AveragePixels",
     "Bipolar",
     "Int",
+    "LogMel",
     "QuantConv1d",
     "QuantConv2d",
     "QuantConvTranspose1d",
@@ -29,6 +32,7 @@ __all__ = [
     "Quantizer",
     "Rescale",
     "Scale",
+    "SensorModel",
     "Sign",
     "Ternary",
     "UInt",

@@ -75,6 +75,7 @@ def loop(step: Callable[[Any, States], States], sequence: Any, states: States) -
 class _Recurrent(nn.RNNBase):
     """What the recurrent layers have in common; parameters have the names, shapes and start values of torch's."""
 
+    exports_loop = True
     _states = 1
 
     def __init__(

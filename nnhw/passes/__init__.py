@@ -9,6 +9,7 @@ from .fold_fixed_channels import fold_fixed_channels
 from .fold_permutes import fold_permutes
 from .hoist_shapes import hoist_shapes
 from .join_rescaled import join_rescaled
+from .merge_gates import merge_gates
 from .merge_parallel import merge_parallel
 from .permute_input import permute_input
 from .pipeline import PIPELINE, lower
@@ -39,6 +40,7 @@ __all__ = [
     "hoist_shapes",
     "join_rescaled",
     "lower",
+    "merge_gates",
     "merge_parallel",
     "permute_input",
     "savings",

@@ -18,6 +18,7 @@ from .fold_fixed_channels import fold_fixed_channels
 from .fold_permutes import fold_permutes
 from .hoist_shapes import hoist_shapes
 from .join_rescaled import join_rescaled
+from .merge_gates import merge_gates
 from .merge_parallel import merge_parallel
 from .permute_input import permute_input
 from .rows_first import rows_first
@@ -50,6 +51,7 @@ PIPELINE: dict[str, Pass] = {
     "fold_fixed_channels": fold_fixed_channels,
     "drop_unread": drop_unread,
     "merge_parallel": merge_parallel,
+    "merge_gates": merge_gates,
     "rows_first": rows_first,
 }
 _PROVING = (join_rescaled, collapse_chains)

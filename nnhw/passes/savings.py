@@ -10,7 +10,7 @@ import numpy as np
 from nnhw.ir import Graph, Node
 from nnhw.ir.ops import Conv2d, Linear
 
-OPTIMIZATIONS = ("fold_constants", "share_twins", "fold_fixed_channels", "drop_unread", "merge_parallel")
+OPTIMIZATIONS = ("fold_constants", "share_twins", "fold_fixed_channels", "drop_unread", "merge_parallel", "merge_gates")
 """Passes that are not needed for correctness and only make a graph smaller; the others turn floats into integers."""
 
 

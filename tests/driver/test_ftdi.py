@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from nnhw.driver.links.ftdi import FtdiLink
 from nnhw.driver.links.model import ModelBoard
 from nnhw.errors import ClosedError, LinkError
-from sim.ft2232h import COPI, CRESET, DONE, PS, SCK, SELECT, Ft2232h
+from sim.ft2232h import COPI, CRESET, DONE, MICRO_FRAME_PS, PS, SCK, SELECT, Ft2232h
 from sim.usb_bus import UsbBus, UsbChip
 from tests.driver.fakes import SwappedBoard, golden, make_accelerator, make_board, make_codes, open_toy, refusal
 
@@ -70,6 +71,24 @@ class BytePins:
         pass
 
 
+class LatePins(BytePins):
+    """Pins behind which a board takes a while: its answers begin `LATE_BYTES` behind what they answer."""
+
+    LATE_BYTES = 16
+
+    def __init__(self, board: ModelBoard) -> None:
+        super().__init__(board)
+        self._line = [b""] * self.LATE_BYTES
+
+    def shift(self, data: bytes, bit_ps: int) -> bytes:
+        came = bytearray()
+        for byte in data:
+            self._line.append(self.board.exchange(bytes((byte,))) or b"")
+            self._answer += self._line.pop(0)
+            came.append(self._answer.pop(0) if self._answer else 0)
+        return bytes(came)
+
+
 def ftdi_link(pins: BytePins, name: str = "ftdi", hz: float = 30e6) -> tuple[FtdiLink, UsbChip]:
     chip = Ft2232h(pins)
     usb = UsbChip(chip)
@@ -110,6 +129,19 @@ def test_ftdi_link_is_not_bound_by_the_latency_of_its_usb() -> None:
         device.infer_codes(codes)
         rate = 2000 * 96 / (link.now() - begin)
     assert rate >= 3_000_000
+
+
+def test_ftdi_link_takes_one_round_trip_for_a_frame_and_its_answer() -> None:
+    accelerator = make_accelerator(240, 5)
+    codes = make_codes(100, 240)
+    link, _ = ftdi_link(LatePins(make_board(accelerator)))
+    with open_toy(link, accelerator) as device:
+        device.pace = replace(device.pace, stepwise=True)
+        begin = link.now()
+        assert np.array_equal(device.infer_codes(codes), golden(codes, 5))
+        seconds = link.now() - begin
+    # A call each way, of two micro-frames; a second round trip for each answer would take twice as long.
+    assert seconds / 100 <= 4 * MICRO_FRAME_PS / PS * 1.1
 
 
 @pytest.mark.parametrize("fault_rate", [0.0001, 0.0005])
@@ -224,12 +256,23 @@ def test_ftdi_link_takes_the_chip_with_the_serial_number() -> None:
     assert FtdiLink("ftdi:b", backend=bus, clock=lambda: chip.now_ps / PS).name == "ftdi:b"
 
 
-def test_ftdi_link_rejects_a_chip_without_permission() -> None:
+@pytest.mark.parametrize("product", [0x6010, 0x6014])
+def test_ftdi_link_rejects_a_chip_without_permission(product: int) -> None:
     with pytest.raises(LinkError) as caught:
-        FtdiLink(backend=UsbBus([UsbChip(permitted=False)]))
+        FtdiLink(backend=UsbBus([UsbChip(product=product, permitted=False)]))
     text = str(caught.value)
     assert text.startswith("link 'ftdi': no permission to use the FTDI chip (")
-    assert 'ATTRS{idVendor}=="0403", ATTRS{idProduct}=="6010", MODE="0660", GROUP="plugdev"' in text
+    assert f'ATTRS{{idVendor}}=="0403", ATTRS{{idProduct}}=="{product:04x}", MODE="0660", GROUP="plugdev"' in text
+
+
+@pytest.mark.parametrize("hz", [0, 499, 30_000_001])
+def test_ftdi_link_rejects_a_clock_that_the_chip_does_not_make(hz: int) -> None:
+    with pytest.raises(LinkError) as caught:
+        FtdiLink(hz=hz, backend=UsbBus([]))
+    assert str(caught.value) == (
+        f"link 'ftdi': the FTDI chip makes clocks of 500 to 30,000,000 Hz, given {hz:,}; leave out the rate, or give "
+        "one of these"
+    )
 
 
 def test_ftdi_link_rejects_a_system_without_pyftdi(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,3 +92,31 @@ def test_plain_activations_take_the_place_of_those_that_are_searched() -> None:
     assert activations_of(plain) == ()
     assert {"clamp", "relu", "hardsigmoid"} <= names
     assert np.isfinite(run(plain, np.ones((1, 4)))[0]).all()
+
+
+def _attention() -> tuple[nn.Module, torch.Tensor]:
+    class Tokens(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.positions = nn.Parameter(torch.randn(1, 3, 8))
+            self.attention, self.norm = nn.MultiheadAttention(8, 2, batch_first=True), nn.LayerNorm(8)
+            self.last = nn.Linear(8, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x + self.positions
+            x = self.norm(x + self.attention(x, x, x, need_weights=False)[0])
+            return self.last(x)
+
+    torch.manual_seed(1)
+    return Tokens().eval(), torch.randn(16, 3, 8)
+
+
+def test_constants_of_each_image_and_attention_have_a_narrower_form() -> None:
+    model, images = _attention()
+    graph = _captured(model, images, 8, 8)
+    assert {"broadcast", "integer_softmax", "integer_norm", "matrix_product"} <= {node.op.name for node in graph.nodes}
+    inputs = images.numpy().astype(np.float64)
+    own, near, narrow = (run(one, inputs)[0] for one in (graph, narrowed(graph, 7, 7), narrowed(graph, 4, 4)))
+    assert width_of(narrowed(graph, 4, 4)) == (4, 4)
+    assert np.corrcoef(own.ravel(), near.ravel())[0, 1] > 0.99
+    assert 0.8 < np.corrcoef(own.ravel(), narrow.ravel())[0, 1] < np.corrcoef(own.ravel(), near.ravel())[0, 1]

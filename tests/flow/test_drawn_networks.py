@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import Phase, assume, find, given, settings
+from hypothesis import HealthCheck, Phase, assume, find, given, settings
 from torch import nn
 
 from benchmarks.random_models import Join, Pointwise
@@ -35,7 +35,8 @@ def check(network: Network, **how: Any) -> Found:
     return found
 
 
-@settings(max_examples=20)
+@pytest.mark.usefixtures("deep_fifos")
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(networks())
 def test_drawn_network_equals_reference_from_ir_to_golden_stages(network: Network) -> None:
     assert check(network, mapped=True).counts["frames"] > 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import jsonschema
@@ -13,27 +15,41 @@ import nnhw
 from nnhw.boards import load_board
 from nnhw.errors import TimingError
 from nnhw.families import FAMILIES
+from nnhw.flow.implementation import bitstream, place
 from nnhw.flow.implementation.bitstream import names
+from nnhw.flow.implementation.place import PlacedDesign
+from nnhw.flow.implementation.synthesis import Netlist
 from nnhw.flow.options import Options
-from nnhw.flow.pipeline import build_file
+from nnhw.flow.pipeline import Build, build_file
 from nnhw.frontend import load_source
+from tests.conftest import SMALL_NET
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = {"design.json", "accelerator.v", "device.v", "report.json", "timing.json"}
 
 
-@pytest.fixture
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty cache: here it is seen whether it is used."""
-    monkeypatch.setenv("NNHW_CACHE", str(tmp_path / "cache"))
+BuildOn = Callable[[str, float | None, str], Build]
+
+
+@pytest.fixture(scope="module")
+def build_on(tmp_path_factory: pytest.TempPathFactory) -> BuildOn:
+    """Build the small network for a board, a clock and a folder: once for all tests, as placing takes most of them."""
+    place = tmp_path_factory.mktemp("boards")
+    (place / "small.py").write_text(SMALL_NET.format(seed=1), encoding="utf-8")
+
+    @functools.cache
+    def build(board: str, clock_hz: float | None, folder: str) -> Build:
+        options = Options(clock_hz=clock_hz, seeds=1, frames=2, netlist_frames=2)
+        return build_file(str(place / "small.py"), board, options, out=place / board / folder)
+
+    return build
 
 
 @pytest.mark.parametrize(("board", "clock_hz"), [("icebreaker", None), ("ice40_hx8k_b_evn", 48e6), ("ulx3s_25f", None)])
 def test_end_to_end_bitstream_holds_its_clock_and_computes_the_model(
-    small_net: str, tmp_path: Path, board: str, clock_hz: float | None
+    small_net: str, build_on: BuildOn, board: str, clock_hz: float | None
 ) -> None:
-    options = Options(clock_hz=clock_hz, seeds=1, frames=2, netlist_frames=2)
-    build = build_file(small_net, board, options, out=tmp_path / "b")
+    build = build_on(board, clock_hz, "one")
     report = build.report
     jsonschema.validate(report, json.loads((ROOT / "docs" / "report.schema.json").read_text(encoding="utf-8")))
     assert {path.name for path in build.path.iterdir()} >= FILES | set(names(FAMILIES[load_board(board).family]))
@@ -49,19 +65,29 @@ def test_end_to_end_bitstream_holds_its_clock_and_computes_the_model(
         assert (device(images) == nnhw.reference(load_source(small_net).model)(images)).all()
 
 
-@pytest.mark.usefixtures("own_cache")
-def test_end_to_end_second_folder_is_equal_and_not_placed_again(small_net: str, tmp_path: Path) -> None:
-    options = Options(seeds=1, frames=0)
-    one = build_file(small_net, "icebreaker", options, out=tmp_path / "one").path
-    two = build_file(small_net, "icebreaker", options, out=tmp_path / "two").path
-    names = {path.name for path in one.iterdir()} - {"timing.json", "yosys.log", "nextpnr.log"}
-    different = [name for name in sorted(names) if (one / name).read_bytes() != (two / name).read_bytes()]
+def test_end_to_end_second_folder_is_equal_and_not_placed_again(
+    build_on: BuildOn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = build_on("icebreaker", None, "one").path
+    ran: list[int] = []
+    monkeypatch.setattr(place, "_succeed", lambda commands, *rest: iter(ran.extend(commands) or commands))
+    two = build_on("icebreaker", None, "two").path
+    assert ran == []
+    files = {path.name for path in one.iterdir()} - {"timing.json", "yosys.log", "nextpnr.log"}
+    different = [name for name in sorted(files) if (one / name).read_bytes() != (two / name).read_bytes()]
     assert different == []
-    inside = [name for name in sorted(names) if str(tmp_path).encode() in (one / name).read_bytes()]
+    folder = str(one.parents[1]).encode()
+    inside = [name for name in sorted(files) if folder in (one / name).read_bytes()]
     assert inside == []
 
 
-def test_end_to_end_stops_at_a_clock_that_is_missed(small_net: str, tmp_path: Path) -> None:
+def test_end_to_end_stops_at_a_clock_that_is_missed(
+    small_net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def half_as_fast(netlist: Netlist, *_: object, **options: object) -> Iterator[PlacedDesign]:
+        yield PlacedDesign(netlist.folder, 1, 200e6, 100e6, netlist.resources, ())
+
+    monkeypatch.setattr(bitstream, "place_seeds", half_as_fast)
     with pytest.raises(TimingError, match=r"^timing: .* MHz is needed, but the best of 1 seeds reaches .* --clock \d+"):
         build_file(small_net, "icebreaker", Options(clock_hz=200e6, seeds=1, frames=0), out=tmp_path / "b")
     assert not (tmp_path / "b" / "design.bin").exists()

@@ -35,6 +35,7 @@ def body_of(name: str) -> Graph:
     return lowered(nnhw.quantize(model, images, 4, 4), SHAPE).body
 
 
+@pytest.mark.usefixtures("deep_fifos")
 @pytest.mark.parametrize("name", BLOCKS)
 def test_gates_equal_reference_from_ir_to_golden_stages(name: str) -> None:
     body = body_of(name)
@@ -62,6 +63,7 @@ def test_map_waits_in_a_fifo_for_its_gate() -> None:
         assert max(depths) >= stage.config.i_beats, accelerator.stages[index].name
 
 
+@pytest.mark.usefixtures("deep_fifos")
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_products_go_to_dsp_blocks_where_there_are_any(name: str) -> None:
     body = PRODUCTS[name]()

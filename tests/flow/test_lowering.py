@@ -1,5 +1,6 @@
 """Lowering is compared around every pass: what changes a result stops it."""
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,9 +36,15 @@ def spoiled(graph: Graph) -> Graph:
     return Graph(graph.name, graph.nodes, graph.outputs, constants)
 
 
+@functools.cache
+def captured() -> Graph:
+    """Return the graph of the model, traced once."""
+    return capture(model(), IMAGES)
+
+
 @pytest.mark.parametrize("name", list(PIPELINE))
 def test_lowering_stops_behind_a_pass_that_changes_a_result(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, apply = capture(model(), IMAGES), PIPELINE[name]
+    graph, apply = captured(), PIPELINE[name]
     monkeypatch.setitem(PIPELINE, name, lambda graph: spoiled(apply(graph)))
     with pytest.raises(ExactnessError) as caught:
         lower_graph(graph, {"inputs": IMAGES.numpy()})
@@ -55,7 +62,7 @@ def test_lowering_stops_behind_parts_that_are_not_the_whole(monkeypatch: pytest.
 
     monkeypatch.setattr(lowering, "split", wrong)
     with pytest.raises(ExactnessError, match=r"^the pass 'split' changes .*; conv2d '1' is the first layer"):
-        lower_graph(capture(model(), IMAGES), {"inputs": IMAGES.numpy()})
+        lower_graph(captured(), {"inputs": IMAGES.numpy()})
 
 
 class Function(nn.Module):

@@ -18,7 +18,7 @@ from nnhw.flow.options import Options
 from nnhw.flow.pipeline import build_file
 from nnhw.flow.tools.progress import SilentProgress
 from nnhw.flow.verification import netlist
-from nnhw.flow.verification.netlist import Pins, find_pins, netlist_verilog, run_netlist, with_divisor
+from nnhw.flow.verification.netlist import Pins, find_pins, netlist_verilog, run_netlist, with_rate
 from nnhw.flow.virtual.device import make_linked_device
 from nnhw.hdl.top import make_top
 
@@ -59,8 +59,9 @@ def synthesized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     return folder, request.param, clock_hz
 
 
-def test_netlist_computes_the_model_through_an_spi_port(tmp_path: Path) -> None:
-    board = load_board("icebreaker").with_link("spi")
+@pytest.mark.parametrize("link", ["spi", "ftdi"])
+def test_netlist_computes_the_model_through_the_pins_of_each_link(tmp_path: Path, link: str) -> None:
+    board = load_board("icebreaker").with_link(link)
     folder, clock_hz = synthesize_net(tmp_path, board)
     run = run_netlist(folder, board, clock_hz, 3, PROGRESS)
     assert (run.samples, run.mismatches, run.bad_frames) == (3, 0, 0)
@@ -107,9 +108,9 @@ def test_netlist_that_is_silent_is_a_link_error(synthesized: tuple[Path, str, in
     document = json.loads((folder / "design.json").read_text(encoding="utf-8"))
     top = document["modules"]["top"]
     (tx,) = (port["bits"][0] for name, port in top["ports"].items() if name.endswith("__tx__io"))
-    kind, pad, _, outside = FAMILIES[load_board(board).family].models.pins
-    (pin,) = (c for c in top["cells"].values() if c["type"] == kind and c["connections"][pad] == [tx])
-    pin["connections"][outside] = ["1"]
+    cell = FAMILIES[load_board(board).family].models.pin
+    (pin,) = (c for c in top["cells"].values() if c["type"] == cell.kind and c["connections"][cell.pad] == [tx])
+    pin["connections"][cell.outside] = ["1"]
     (tmp_path / "design.json").write_text(json.dumps(document), encoding="utf-8")
     with pytest.raises(LinkError, match="netlist"):
         run_netlist(tmp_path, load_board(board), clock_hz, 1, PROGRESS)
@@ -164,9 +165,21 @@ def test_netlist_verilog_of_cells_with_parameters() -> None:
     assert {"assign n9 = n2;", "assign n8 = 1;"} <= set(lines)
 
 
-def test_netlist_verilog_refuses_a_pin_of_both_directions() -> None:
+def test_netlist_verilog_of_pins_that_are_driven_at_times() -> None:
+    shared, result = pin(3, D_IN_0=5, D_OUT_0=6, OUTPUT_ENABLE=7), pin(4, D_OUT_0=6, OUTPUT_ENABLE=7)
+    lines = netlist_verilog(netlist_of(rx=shared, tx=result), FAMILIES["ice40"].models, PINS).splitlines()
+    assert lines[-6:-1] == [
+        "assign n3 = n7 == 1 ? n6 : rx;",
+        "assign n5 = n3;",
+        "assign n4 = n7 == 1 ? n6 : 1'b1;",
+        "assign n2 = clk;",
+        "assign tx = n4;",
+    ]
+
+
+def test_netlist_verilog_refuses_a_pin_without_a_direction() -> None:
     with pytest.raises(BuildError, match="neither an input nor an output"):
-        netlist_verilog(netlist_of(rx=pin(3, D_IN_0=5, D_OUT_0=6)), FAMILIES["ice40"].models, PINS)
+        netlist_verilog(netlist_of(rx=pin(3, D_IN_0="x")), FAMILIES["ice40"].models, PINS)
 
 
 def test_netlist_pins_are_those_of_the_platform() -> None:
@@ -182,8 +195,9 @@ def test_netlist_pins_are_those_of_the_platform() -> None:
         find_pins(dict.fromkeys(("clk12_0__io", "uart_0__rx__io")), load_board("icebreaker"))
 
 
-def test_bench_of_netlists_has_the_divisor_that_is_asked_for() -> None:
-    bench = (Path(netlist.__file__).parent / "netlist.v").read_text(encoding="utf-8")
-    assert "localparam DIVISOR = 48;" in with_divisor(bench, 48)
+@pytest.mark.parametrize("bench", netlist.BENCHES.values())
+def test_bench_of_netlists_has_the_rate_that_is_asked_for(bench: str) -> None:
+    text = (Path(netlist.__file__).parent / bench).read_text(encoding="utf-8")
+    assert "localparam CLOCK_HZ = 24000000, RATE = 1000000;" in with_rate(text, 24_000_000, 1_000_000)
     with pytest.raises(AssertionError):
-        with_divisor(bench.replace("DIVISOR", "CYCLES"), 48)
+        with_rate(text.replace("RATE", "SPEED"), 24_000_000, 1_000_000)

@@ -62,6 +62,7 @@ def body_of(name: str) -> Graph:
     return lowered(Normalized(function), shape).body
 
 
+@pytest.mark.usefixtures("deep_fifos")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_normalized_networks_equal_reference_from_ir_to_golden_stages(name: str) -> None:
     body = body_of(name)
@@ -143,6 +144,7 @@ def masked_tokens() -> Graph:
 SOFTMAXES: dict[str, Callable[[], Graph]] = {"features": features, "scores": scores, "masked_tokens": masked_tokens}
 
 
+@pytest.mark.usefixtures("deep_fifos")
 @pytest.mark.parametrize("name", SOFTMAXES)
 def test_softmaxes_equal_the_interpreter_in_golden_stages(name: str) -> None:
     body = SOFTMAXES[name]()
@@ -182,6 +184,7 @@ def random_normalized(seed: int) -> tuple[nn.Sequential, Tensor]:
     return nn.Sequential(*modules).eval(), torch.randn(6, *([rows] if rows else []), int(modules[1].in_features))
 
 
+@pytest.mark.usefixtures("deep_fifos")
 @pytest.mark.parametrize("seed", range(12))
 def test_random_normalized_networks_equal_reference_from_ir_to_golden_stages(seed: int) -> None:
     found = check_network(seed, mapped=True, make=random_normalized)

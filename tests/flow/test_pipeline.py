@@ -304,7 +304,7 @@ def test_pipeline_rejects_to_start_without_the_stages_before(small_net: str, tmp
     [
         (
             ("capture", "mapp"),
-            "there is no stage 'mapp'; the stages are capture, lower, map, elaborate, simulate, build, netlist",
+            "there is no stage 'mapp'; the stages are capture, lower, map, elaborate, simulate, sense, build, netlist",
         ),
         (("map", "lower"), "a build cannot start from 'map' and stop at 'lower', which comes before it"),
     ],
@@ -376,7 +376,7 @@ def test_pipeline_names_models_like_the_loader(small_net: str) -> None:
 
 
 def test_stages_know_who_reads_them() -> None:
-    assert dependents("capture") == ["lower", "map", "elaborate", "simulate", "build", "netlist"]
+    assert dependents("capture") == ["lower", "map", "elaborate", "simulate", "sense", "build", "netlist"]
     assert dependents("build") == ["netlist"]
     assert "build" not in dependents("simulate")
 

@@ -27,6 +27,7 @@ SIGN_BEHIND_GELU = 51
 SIMULATED = (1005, 1008, 1010)
 
 
+@pytest.mark.usefixtures("deep_fifos")
 @pytest.mark.parametrize("seed", [*MAPPED, pytest.param(LONG, marks=pytest.mark.slow)])
 def test_random_network_equals_reference_from_ir_to_golden_stages(seed: int) -> None:
     found = check_network(seed, mapped=True, make=random_model)
@@ -75,6 +76,7 @@ def test_random_network_that_is_refused_is_counted_with_its_reason(capsys: pytes
     assert "refused    3  capture: linear .. needs quantized inputs" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("deep_fifos")
 def test_random_network_that_differs_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     def off_by_one(*arguments: Any) -> Execution:
         right = execute(*arguments)

@@ -424,8 +424,8 @@ def test_running_rejects_files_that_are_no_arrays(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("link", "baud", "message"),
     [
-        ("model", 9600, "baud 9600 is the rate of a serial port, and link 'model' is none; leave out the rate"),
-        ("/dev/ttyUSB1", 0, "the baud rate of a serial port must be 1 or more, given 0"),
+        ("model", 9600, "baud 9600 is the rate of a port, and link 'model' is none; leave out the rate"),
+        ("/dev/ttyUSB1", 0, "the rate of a port must be 1 bit per second or more, given 0"),
     ],
 )
 def test_open_rejects_a_rate_that_cannot_be(tmp_path: Path, link: str, baud: int, message: str) -> None:

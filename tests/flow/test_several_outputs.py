@@ -142,6 +142,7 @@ def test_body_has_one_result_that_the_tail_takes_apart(name: str) -> None:
     assert f"double *result_{len(graph.outputs) - 1}" in make_c(parts.body, parts.head, parts.tail).files["model.h"]
 
 
+@pytest.mark.usefixtures("deep_fifos")
 @pytest.mark.parametrize("name", MODELS)
 def test_mapped_heads_equal_their_graph_in_each_stage(name: str) -> None:
     parts = parts_of(name)

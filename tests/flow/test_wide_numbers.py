@@ -53,6 +53,7 @@ def integer_graph(shape: tuple[int, ...], *layers: nn.Module) -> Graph:
     return parts.body
 
 
+@pytest.mark.usefixtures("deep_fifos")
 @pytest.mark.parametrize("bits", [9, 12, 16])
 @pytest.mark.parametrize("make", [linear, convolution])
 def test_wide_numbers_equal_reference_up_to_golden_stages(make: object, bits: int) -> None:

@@ -193,6 +193,7 @@ def check_golden(accelerator: Accelerator, body: Graph) -> None:
     assert [one.name for one in compared if not one.equal] == []
 
 
+@pytest.mark.usefixtures("deep_fifos")
 @pytest.mark.parametrize("cell", ["rnn", "lstm", "lstm, coupled", "lstm, sums not quantized"])
 def test_mapped_recurrent_layer_equals_its_graph_in_each_stage(cell: str) -> None:
     body = body_of(cell)

@@ -69,6 +69,13 @@ def scaler(
     return Scaler(multiplier, addend, shift, code, raw, steps_of(outputs, segments - 1, raw), **flags)
 
 
+def addition(outputs: int, code: IntType, raw: IntType, shift: int, even: bool = False) -> Scaler:
+    """Return a scaler whose channels all multiply by 1 and add one number."""
+    ones = np.ones((outputs, 1), dtype=np.int64)
+    addend = (1 << (shift - 1)) - (code.low << shift)
+    return Scaler(ones, addend * ones, shift, code, raw, np.empty((outputs, 0), dtype=np.int64), even=even)
+
+
 def double(outputs: int, code: IntType, raw: IntType, exponents: tuple[int, ...], **flags: bool) -> DoubleScaler:
     rng = np.random.default_rng(outputs)
     exponent = np.array([exponents[k % len(exponents)] for k in range(outputs)])
@@ -130,6 +137,8 @@ CASES: dict[str, Callable[[], Requantizer]] = {
     "scaler_int8": lambda: scaler(6, INT8, UNSIGNED, 14),
     "scaler_ram": lambda: scaler(6, INT8, SIGNED, 14, logic=False),
     "scaler_same": lambda: scaler(6, INT8, SIGNED, 12, same=True),
+    "scaler_adds": lambda: addition(6, INT8, SIGNED, 2, even=True),
+    "scaler_adds_unsigned": lambda: addition(6, UINT4, UNSIGNED, 3),
     "scaler_one": lambda: scaler(1, INT4, SIGNED, 5),
     "scaler_narrow": lambda: scaler(6, UINT4, SIGNED, 2),
     "scaler_bipolar": lambda: scaler(6, BIPOLAR, SIGNED),

@@ -403,8 +403,8 @@ def test_load_platform_rejects_pins_in_use(pins: dict[str, str], name: str, pin:
             "icestick",
             "spi",
             (
-                "board 'icestick' has no link 'spi', it has 'uart'; use one of these, or give a board file with a "
-                "table 'spi' that names the pins 'cs', 'sck', 'copi', 'cipo', 'irq'"
+                "board 'icestick' has no link 'spi', it has 'uart', 'ftdi'; use one of these, or give a board file "
+                "with a table 'spi' that names the pins 'cs', 'sck', 'copi', 'cipo', 'irq'"
             ),
         ),
     ],

@@ -110,6 +110,7 @@ BODIES: dict[str, Graph] = {
 }
 
 
+@pytest.mark.usefixtures("deep_fifos")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_recurrent_network_equals_its_graph_in_each_stage(seed: int) -> None:
     body = body_of(random_recurrent(seed))
@@ -129,6 +130,7 @@ def test_random_recurrent_network_equals_its_graph_in_hardware(seed: int) -> Non
     check_hardware(map_body(body, "board", LARGE, sequences=1 + seed % 3), body)
 
 
+@pytest.mark.usefixtures("deep_fifos")
 @pytest.mark.parametrize("name", BODIES)
 def test_loop_of_ones_own_equals_its_graph_in_each_stage(name: str) -> None:
     body = body_of(BODIES[name])

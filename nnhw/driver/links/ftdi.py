@@ -31,6 +31,9 @@ _SHIFT_BYTES = 2000
 last packet of 512 bytes is short, which ends a read."""
 _READ_BYTES = 2048
 _POLL_BYTES = 256
+_ANSWER_BYTES = 128
+"""Zeros behind the last bytes before an answer is waited for: one that comes so soon comes with the same transfer, and
+not a round trip later. TAKEN needs 20 of them, the result of a fast engine some more."""
 _LATENCY_MS = 16
 # Answers without data that are waited for: the chip gives one when its latency timer expires.
 _EMPTY_READS = 64
@@ -39,10 +42,8 @@ _IDLE_READS = 8
 that loads a program from it is 164 microseconds (`nnhw.hdl.link.flash`)."""
 _IDLE_S = 5.0
 _ACCESS_DENIED = 13
-_UDEV = (
-    'on Linux put the line ATTRS{idVendor}=="0403", ATTRS{idProduct}=="6010", MODE="0660", GROUP="plugdev", '
-    'TAG+="uaccess" into /etc/udev/rules.d/99-nnhw.rules, and plug the board in again'
-)
+_SLOWEST_HZ, _FASTEST_HZ = 500, 30_000_000
+"""Clocks that the chip makes: 30 MHz and less, divided by at most 2^16. Source: FTDI, AN_108, command 0x86."""
 
 
 class FtdiLink:
@@ -53,14 +54,14 @@ class FtdiLink:
     Parameters
     ----------
     name: `ftdi` for the only board that is plugged in, `ftdi:SERIAL` for that with a serial number.
-    hz: frequency of the clock, at most 30 MHz; the chip takes the nearest that it can divide to.
+    hz: frequency of the clock, 500 Hz to 30 MHz; the chip takes the nearest that it can divide to.
     backend: of pyusb; None: libusb of this system.
     clock: returns the time in seconds.
 
     Raises
     ------
     LinkError: pyftdi or libusb is missing; no board, several, or another chip; not permitted, or in use; the FPGA has
-        no bitstream; somebody else talks to the flash.
+        no bitstream; somebody else talks to the flash; a clock that the chip does not make.
     """
 
     flow_controlled = False
@@ -71,18 +72,24 @@ class FtdiLink:
     def __init__(
         self, name: str = NAME, hz: float = 30e6, backend: Any = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        if not _SLOWEST_HZ <= hz <= _FASTEST_HZ:
+            raise LinkError(
+                f"link '{name}': the FTDI chip makes clocks of {_SLOWEST_HZ} to {_FASTEST_HZ:,} Hz, given {hz:,.0f}; "
+                "leave out the rate, or give one of these"
+            )
         self.name = name
         self._now = clock
         self._queue = bytearray()
         self._shifting: deque[int] = deque()
         self._ended = True
         self._usb = _find(name, backend)
+        self._product = self._usb.idProduct
         self._chip: Any = None
         try:
             self._open(hz)
         except OSError as error:
             self.close()
-            raise _not_opened(name, error) from error
+            raise _not_opened(name, self._product, error) from error
         except BaseException:
             self.close()
             raise
@@ -146,6 +153,8 @@ class FtdiLink:
             raise closed_error(self.name)
         try:
             deadline = self.now() + timeout_s
+            if timeout_s and self._queue:
+                self._queue += bytes(_ANSWER_BYTES)
             came = self._send(0 if timeout_s else _SHIFT_BYTES - 1)
             while not came and self.now() < deadline:
                 if not self._shifting:
@@ -249,10 +258,14 @@ def _serial(device: Any) -> str:
         return "?"
 
 
-def _not_opened(name: str, error: OSError) -> LinkError:
+def _not_opened(name: str, product: int, error: OSError) -> LinkError:
     """Return the error of a chip that is there and cannot be opened."""
     if error.errno == _ACCESS_DENIED:
-        return LinkError(f"link '{name}': no permission to use the FTDI chip ({error}); {_UDEV}")
+        rule = f'ATTRS{{idVendor}}=="{_VENDOR:04x}", ATTRS{{idProduct}}=="{product:04x}", MODE="0660", GROUP="plugdev"'
+        return LinkError(
+            f"link '{name}': no permission to use the FTDI chip ({error}); on Linux put the line {rule}, "
+            'TAG+="uaccess" into /etc/udev/rules.d/99-nnhw.rules, and plug the board in again'
+        )
     return LinkError(
         f"link '{name}': the FTDI chip cannot be opened ({error}); close other programs that use it, or plug the board "
         "in again"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
-from nnhw.driver.links.base import HELD_WINDOW_BYTES, closed_error
+from nnhw.driver.links.base import HELD_WINDOW_BYTES, LINE_WINDOW_BYTES, LINE_WRITE_BYTES, closed_error
 from nnhw.errors import LinkError, NnhwError
 
 _SLACK_CYCLES = 200_000
@@ -38,15 +38,22 @@ class HardwareLink:
     clock_hz: cycles of the hardware that count as one second.
     name: of the link, for messages.
     bytes_per_s: rate in each direction.
+    flow_controlled: bytes that the hardware cannot take yet wait; False at the pins of a line, which loses them.
     """
 
-    flow_controlled = True
-    window_bytes = HELD_WINDOW_BYTES
-    write_bytes: int | None = None
-
-    def __init__(self, hardware: Hardware, clock_hz: int, name: str = "sim", bytes_per_s: float = math.inf) -> None:
+    def __init__(
+        self,
+        hardware: Hardware,
+        clock_hz: int,
+        name: str = "sim",
+        bytes_per_s: float = math.inf,
+        flow_controlled: bool = True,
+    ) -> None:
         self.name = name
         self.bytes_per_s = bytes_per_s
+        self.flow_controlled = flow_controlled
+        self.window_bytes = HELD_WINDOW_BYTES if flow_controlled else LINE_WINDOW_BYTES
+        self.write_bytes = None if flow_controlled else LINE_WRITE_BYTES
         self.hardware = hardware
         self._clock_hz = clock_hz
         self._waiting = bytearray()

@@ -78,6 +78,12 @@ class Product:
         fits = self.raw_bits <= FUSED_FACTOR_BITS and most < 1 << FUSED_FACTOR_BITS
         return fits and bits_for_range(min(self.range[0], -1), self.range[1])[0] <= FUSED_BITS
 
+    @cached_property
+    def is_addition(self) -> bool:
+        """Whether all channels add one number and multiply by 1, as where both scales are equal: no product is left."""
+        same = bool((self.multiplier == 1).all()) and len(np.unique(self.addend)) == 1
+        return same and not self.dsp and not self.fused
+
     @property
     def is_magnitude(self) -> bool:
         """Whether a fused product gets its multiplier as sign and magnitude, since two's complement is too wide.
@@ -176,8 +182,10 @@ class Product:
     def latency(self) -> int:
         """Moves from a raw sum to the result: constants, (DSP inputs,) partial products, their tree, the addend.
 
-        If fused: constants, and the DSP block.
+        If fused: constants, and the DSP block. An addition alone: that one.
         """
+        if self.is_addition:
+            return self.moves
         if self.fused:
             return 1 + FUSED_MOVES
         return 1 + self.dsp + 1 + sum(self.level_moves) + self.moves

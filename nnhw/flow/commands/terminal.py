@@ -240,7 +240,7 @@ def _speed(report: Report) -> Table:
         table.add_row(f"engine, {report['frame']}s/s at {clock}", _count(planned["inferences_per_second"]), "")
     else:
         table.add_row(f"engine, {report['frame']}s/s", _count(report["inferences_per_second"]), "")
-    for link in report["links"]:
+    for link in [] if report["sensor"] else report["links"]:
         speed = _link_speed(link)
         name = "link" if link["kind"] == report["link"]["kind"] else f"with --link {link['kind']}"
         bound = f"bound: {link['bound']}" if link["bound"] else ""
@@ -278,6 +278,9 @@ def _exactness(report: Report) -> Table:
     table.add_row("IR and RTL", _count(exact["rtl_samples"]), _mismatch(exact["ir_rtl"]))
     for name, count in (exact["layers"] or {}).items():
         table.add_row(f"  behind {name}", _count(exact["rtl_samples"]), _mismatch(count))
+    if sensor := report["sensor"]:
+        wrong = None if sensor["frames"] is None else max(sensor[name] for name in ("codes", "labels", "lines"))
+        table.add_row("PyTorch and device, at its sensor's pins", _count(sensor["frames"]), _mismatch(wrong))
     table.add_row("IR and netlist, at its pins", _count(exact["netlist_samples"]), _mismatch(exact["ir_netlist"]))
     return table
 
@@ -345,6 +348,9 @@ def _rounding(exact: Mapping[str, Any], name: str, precision: str) -> Iterator[s
 def _verdict(report: Report) -> str:
     if report["inferences_per_second"] is None:
         return "Not built yet: place and route has still to reach the clock."
+    if report["sensor"]:
+        most = _count(report["inferences_per_second"])
+        return f"The input '{report['sensor']['input']}' feeds the network, which takes up to {most} frames/s."
     rate = min(report["inferences_per_second"], report["link"]["inferences_per_second"])
     return f"{_count(rate)} {report['frame']}s/s from host to result: the {report['bound']} is the bound."
 

@@ -340,9 +340,9 @@ def _board(folder: BuildFolder) -> Board:
 def _check_baud(baud: int, link: str | ByteLink) -> None:
     """Raise InputError for a rate that cannot be, or of a link that has none."""
     if not isinstance(link, str) or link in ("sim", "model", "c"):
-        raise InputError(f"baud {baud} is the rate of a serial port, and link '{link}' is none; leave out the rate")
+        raise InputError(f"baud {baud} is the rate of a port, and link '{link}' is none; leave out the rate")
     if baud < 1:
-        raise InputError(f"the baud rate of a serial port must be 1 or more, given {baud}")
+        raise InputError(f"the rate of a port must be 1 bit per second or more, given {baud}")
 
 
 def _built_clock_hz(folder: BuildFolder, board: Board) -> int:

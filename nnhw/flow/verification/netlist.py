@@ -22,7 +22,7 @@ from nnhw.driver import open as open_link
 from nnhw.driver.links.hardware import HardwareLink
 from nnhw.errors import BuildError
 from nnhw.families import FAMILIES
-from nnhw.families.tools import CellModels
+from nnhw.families.tools import CellModels, PinCell
 from nnhw.flow.implementation.cells import NETLIST
 from nnhw.flow.tools.progress import Progress
 from nnhw.flow.tools.toolchain import find_tool, share_folder
@@ -30,11 +30,10 @@ from nnhw.flow.verification.boundaries import boundary_values
 from nnhw.flow.verification.simulate import sample_codes
 from nnhw.flow.virtual.compiled import LIBRARY, Compiler, compile_product, library_cache, taps_header
 from nnhw.flow.virtual.virtual_board import CompiledHardware
-from nnhw.links.uart import clocks_per_bit
 
 _HERE = Path(__file__).parent
 _TIMESCALE = "`timescale 1ps / 1ps\n"
-BENCHES = {"uart": "netlist.v", "spi": "netlist_spi.v"}
+BENCHES = {"uart": "netlist.v", "spi": "netlist_spi.v", "ftdi": "netlist_ftdi.v"}
 """Verilog file that turns the pins of a link into byte streams, by kind of the link."""
 IDLE_BITS = 128
 """Time without a byte, in bits of the link, after which an answer counts as complete."""
@@ -111,14 +110,10 @@ def open_netlist(folder: Path, board: Board, clock_hz: int, progress: Progress) 
     with tempfile.TemporaryDirectory() as scratch:
         library = compile_netlist(folder, board, clock_hz, library_cache(Path(scratch)))
         # Loaded inside of the block: without a cache the library lies in the scratch folder.
-        hardware = CompiledHardware(library, quiet_cycles=IDLE_BITS * _divisor(board, clock_hz))
-    link = HardwareLink(hardware, clock_hz, "netlist", line.bytes_per_s(clock_hz))
+        quiet_cycles = IDLE_BITS * clock_hz // line.rates(clock_hz)[0]
+        hardware = CompiledHardware(library, quiet_cycles=quiet_cycles)
+    link = HardwareLink(hardware, clock_hz, "netlist", line.bytes_per_s(clock_hz), flow_controlled=False)
     return open_link(folder, link, clock_hz=clock_hz, progress=progress.advance)
-
-
-def _divisor(board: Board, clock_hz: int) -> int:
-    """Return the clock cycles of a bit at the fastest rate of the design's link."""
-    return clocks_per_bit(clock_hz, board.host_link.rates(clock_hz)[0])
 
 
 def compile_netlist(folder: Path, board: Board, clock_hz: int, cache: Path, compiler: Compiler | None = None) -> Path:
@@ -127,7 +122,7 @@ def compile_netlist(folder: Path, board: Board, clock_hz: int, cache: Path, comp
     Parameters
     ----------
     folder: has `design.json`.
-    clock_hz: clock that the bitstream was made for, in Hz, which is divided to the link's rate.
+    clock_hz: clock that the bitstream was made for, in Hz; the link has its fastest rate at this clock.
     cache: folder; a library that was made before is taken from it.
 
     Raises
@@ -144,7 +139,7 @@ def compile_netlist(folder: Path, board: Board, clock_hz: int, cache: Path, comp
     bench = (_HERE / BENCHES[board.link]).read_text(encoding="utf-8")
     models = FAMILIES[board.family].models
     sources = {
-        "top.v": _TIMESCALE + with_divisor(bench, _divisor(board, clock_hz)),
+        "top.v": _TIMESCALE + with_rate(bench, clock_hz, board.host_link.rates(clock_hz)[0]),
         "netlist.v": netlist_verilog(netlist, models, find_pins(netlist["ports"], board)),
         "cells.v": cell_models(models, {cell["type"] for cell in netlist["cells"].values()}),
         "taps.h": taps_header(()),
@@ -153,10 +148,11 @@ def compile_netlist(folder: Path, board: Board, clock_hz: int, cache: Path, comp
     return compile_product(product, sources, cache, compiler)
 
 
-def with_divisor(bench: str, divisor: int) -> str:
-    """Return the Verilog of a bench with another number of clock cycles per bit."""
-    text, count = re.subn(r"(?<=\blocalparam DIVISOR = )\d+", str(divisor), bench)
-    assert count == 1, "the bench has no DIVISOR"
+def with_rate(bench: str, clock_hz: int, rate: int) -> str:
+    """Return the Verilog of a bench for another clock, and another rate of the link in bits per second."""
+    settings = f"localparam CLOCK_HZ = {clock_hz}, RATE = {rate};"
+    text, count = re.subn(r"\blocalparam CLOCK_HZ = \d+, RATE = \d+;", settings, bench)
+    assert count == 1, "the bench has no CLOCK_HZ and RATE"
     return text
 
 
@@ -186,7 +182,7 @@ def find_pins(ports: Mapping[str, Any], board: Board) -> Pins:
 def netlist_verilog(netlist: Mapping[str, Any], models: CellModels, pins: Pins) -> str:
     """Return the Verilog of a netlist: module `netlist` with ports `clk` and those of its link.
 
-    Its clock `clk` is that behind the PLL, which is not simulated. All other input pins are high, as with a pull-up.
+    Its clock `clk` is that behind the PLL, which is not simulated. A pin that nobody drives is high, as with a pull-up.
 
     Parameters
     ----------
@@ -194,14 +190,15 @@ def netlist_verilog(netlist: Mapping[str, Any], models: CellModels, pins: Pins) 
 
     Raises
     ------
-    BuildError: a cell at a pin does more than pass a bit in or out.
+    BuildError: a cell at a pin passes no bit in or out.
     """
     cells = [cell for cell in netlist["cells"].values() if cell["type"] not in ("$scopeinfo", *models.ignored)]
     ports = {name: port["bits"][0] for name, port in netlist["ports"].items()}
-    lines = [line for number, cell in enumerate(cells) for line in _cell(cell, number, models)]
+    names = {pins.clock: "clk", **{port: name for name, port in pins.inputs.items()}}
+    given = {bit: names.get(port, "1'b1") for port, bit in ports.items()}
+    lines = [line for number, cell in enumerate(cells) for line in _cell(cell, number, models, given)]
     driven = {line.split()[1] for line in lines if line.startswith("assign ")}
-    given = {pins.clock: "clk", **{port: name for name, port in pins.inputs.items()}}
-    lines += [f"assign n{bit} = {given.get(name, '1')};" for name, bit in ports.items() if f"n{bit}" not in driven]
+    lines += [f"assign n{bit} = {level};" for bit, level in given.items() if f"n{bit}" not in driven]
     lines += [f"assign {name} = n{ports[port]};" for name, port in pins.outputs.items()]
     nets = {bit for cell in cells for bits in cell["connections"].values() for bit in bits if isinstance(bit, int)}
     wires = [f"wire n{net};" for net in sorted(nets | set(ports.values()))]
@@ -234,8 +231,13 @@ def _with_includes(path: Path) -> str:
     return re.sub(r'^`include "([\w.]+)"', included, path.read_text(encoding="utf-8"), flags=re.MULTILINE)
 
 
-def _cell(cell: Cell, number: int, models: CellModels) -> Iterator[str]:
-    """Yield the lines of Verilog for a cell; LUTs, pins and PLLs become assignments."""
+def _cell(cell: Cell, number: int, models: CellModels, given: Mapping[int, str]) -> Iterator[str]:
+    """Yield the lines of Verilog for a cell; LUTs, pins and PLLs become assignments.
+
+    Parameters
+    ----------
+    given: levels of pins that the device does not drive, by their nets.
+    """
     kind, ports = cell["type"], cell["connections"]
     if kind in models.luts:
         output, *inputs = models.luts[kind]
@@ -243,8 +245,8 @@ def _cell(cell: Cell, number: int, models: CellModels) -> Iterator[str]:
         # Verilog concatenates from the highest bit on; an input that is not connected is 0.
         index = ", ".join(_bit(ports.get(name, ["0"])[0]) for name in reversed(inputs))
         yield f"assign {_bit(ports[output][0])} = {len(table)}'b{table} >> {{{index}}};"
-    elif kind == models.pins[0]:
-        yield _pin(cell, models)
+    elif kind == models.pin.kind:
+        yield from _pin(cell, models.pin, given)
     elif kind in models.plls:
         source, outputs = models.plls[kind]
         yield from (f"assign {_bit(ports[name][0])} = {_bit(ports[source][0])};" for name in outputs if name in ports)
@@ -260,15 +262,21 @@ def _cell(cell: Cell, number: int, models: CellModels) -> Iterator[str]:
         yield f"{kind} {f'#({values}) ' if values else ''}c{number} ({wires});"
 
 
-def _pin(cell: Cell, models: CellModels) -> str:
-    """Return the line for a cell at a pin, which passes one bit in or out."""
-    kind, pad, inside, outside = models.pins
-    ports = cell["connections"]
-    ways = [name for name in (inside, outside) if ports.get(name, ["x"])[0] != "x"]
-    if len(ways) != 1:
-        raise BuildError(f"a cell {kind} of the netlist is neither an input nor an output, so it cannot be simulated")
-    pair = _bit(ports[ways[0]][0]), _bit(ports[pad][0])
-    return "assign {} = {};".format(*(pair if ways[0] == inside else reversed(pair)))
+def _pin(cell: Cell, pin: PinCell, given: Mapping[int, str]) -> Iterator[str]:
+    """Yield the lines for a cell at a pin, which passes one bit in, one out, or both; see `_cell`."""
+    nets = {name: bits[0] for name, bits in cell["connections"].items() if bits[0] != "x"}
+    if pin.inside not in nets and pin.outside not in nets:
+        raise BuildError(
+            f"a cell {pin.kind} of the netlist is neither an input nor an output, so it cannot be simulated"
+        )
+    pad = nets[pin.pad]
+    if pin.outside in nets:
+        level, enable = _bit(nets[pin.outside]), nets.get(pin.enable, str(pin.enabled))
+        if enable != str(pin.enabled):
+            level = f"{_bit(enable)} == {pin.enabled} ? {level} : {given[pad]}"
+        yield f"assign {_bit(pad)} = {level};"
+    if pin.inside in nets:
+        yield f"assign {_bit(nets[pin.inside])} = {_bit(pad)};"
 
 
 def _bit(bit: int | str) -> str:

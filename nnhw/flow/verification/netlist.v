@@ -4,7 +4,8 @@ module top(
     input [7:0] i__payload, input i__valid, output i__ready,
     output reg [7:0] o__payload, output reg o__valid, input o__ready
 );
-    localparam DIVISOR = 16; // cycles of a bit
+    localparam CLOCK_HZ = 48000000, RATE = 3000000;
+    localparam DIVISOR = (CLOCK_HZ + RATE / 2) / RATE; // cycles of a bit
     wire rx, tx;
     netlist netlist(.clk(clk), .rx(rx), .tx(tx));
 

@@ -4,7 +4,8 @@ module top(
     input [7:0] i__payload, input i__valid, output i__ready,
     output reg [7:0] o__payload, output reg o__valid, input o__ready
 );
-    localparam DIVISOR = 8; // cycles of a bit
+    localparam CLOCK_HZ = 48000000, RATE = 6000000;
+    localparam DIVISOR = (CLOCK_HZ + RATE / 2) / RATE; // cycles of a bit
     localparam IDLE = 0, LOW = 1, HIGH = 2;
     reg cs = 1, sck = 0;
     wire copi, cipo, irq;

@@ -5,12 +5,14 @@ from __future__ import annotations
 from amaranth.lib import wiring
 
 from nnhw.accelerator import Accelerator
-from nnhw.boards import Flash
+from nnhw.boards import Board, Flash
 from nnhw.hdl.engine import ByteEngine
 from nnhw.hdl.link.device import LinkedEngine
 from nnhw.hdl.link.devices import device_at
+from nnhw.hdl.sensors import SensorDevice
 from nnhw.links import BoardLink
 from nnhw.protocol import DeviceIdentity, joined_id
+from nnhw.sensors import SensorFront
 
 
 def make_device(
@@ -43,3 +45,9 @@ def make_linked_device(
     InputError: the link does not work with this clock.
     """
     return device_at(link, make_device(accelerator, clock_hz, flash, fastest_hz))
+
+
+def make_sensor_device(accelerator: Accelerator, front: SensorFront, board: Board, clock_hz: int) -> SensorDevice:
+    """Return the network behind the front end of the sensor that a board is chosen for."""
+    assert board.sensor is not None
+    return SensorDevice(accelerator, front, board.sensor, clock_hz)

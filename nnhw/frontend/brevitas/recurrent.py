@@ -153,6 +153,8 @@ class _Loop(nn.Module):
     gates: the names of its sums: those of its parameters, and those of the quantizers of its cell.
     """
 
+    exports_loop = True
+
     def __init__(
         self,
         layer: QuantRecurrentLayerMixin,

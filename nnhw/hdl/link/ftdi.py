@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, ClockDomain, ClockSignal, Module, ResetSignal, Signal, unsigned
-from amaranth.lib import cdc, stream, wiring
+from amaranth.hdl import Cat, ClockDomain, ClockSignal, Module, ResetSignal, Signal
+from amaranth.lib import cdc, wiring
 from amaranth.lib.wiring import In, Out
 
-from nnhw.hdl.link.device import LinkedEngine, flash_pins
+from nnhw.hdl.link.device import LinkedEngine
+from nnhw.hdl.link.exchange import EXCHANGE, ExchangeDevice, take_byte
 
 
 class ClockedSpiPeripheral(wiring.Component):
@@ -20,8 +21,7 @@ class ClockedSpiPeripheral(wiring.Component):
     -------
     deselect: In(1), asynchronous: the transfer is over, and the next bit begins a byte. It may last any time.
     sck, copi: In(1). cipo: Out(1), a register of the clock `sck`.
-    i: stream of bytes to the controller. o: stream of bytes from it.
-    overrun: Out(1), strobe: a byte was lost, because the one before had not been taken.
+    i, o, overrun: see `EXCHANGE`.
 
     Timing
     ------
@@ -38,9 +38,7 @@ class ClockedSpiPeripheral(wiring.Component):
                 "sck": In(1),
                 "copi": In(1),
                 "cipo": Out(1),
-                "i": In(stream.Signature(unsigned(8))),
-                "o": Out(stream.Signature(unsigned(8))),
-                "overrun": Out(1),
+                **EXCHANGE,
             }
         )
 
@@ -68,11 +66,8 @@ class ClockedSpiPeripheral(wiring.Component):
         with m.If(last):
             m.d.sck += [received.eq(Cat(self.copi, incoming)), arrived.eq(~arrived)]
         m.submodules.arrived = cdc.FFSynchronizer(arrived, arrived_here)
-        with m.If(self.o.ready):
-            m.d.sync += self.o.valid.eq(0)
-        with m.If(arrived_here != seen):
-            m.d.comb += self.overrun.eq(self.o.valid & ~self.o.ready)
-            m.d.sync += [seen.eq(arrived_here), self.o.payload.eq(received), self.o.valid.eq(1)]
+        m.d.sync += seen.eq(arrived_here)
+        take_byte(m, self, arrived_here != seen, received)
 
     def _send(self, m: Module, last: Signal) -> None:
         """Hold a byte until the shift register has taken it, at the end of the byte before."""
@@ -91,7 +86,7 @@ class ClockedSpiPeripheral(wiring.Component):
                 m.d.sck += outgoing.eq(held)
 
 
-class FtdiDevice(wiring.Component):
+class FtdiDevice(ExchangeDevice):
     """A device at the pins of the flash, to which an FTDI chip talks while the flash is not selected.
 
     Members
@@ -99,39 +94,24 @@ class FtdiDevice(wiring.Component):
     ftdi_cs, ftdi_sck, ftdi_copi: In(1), asynchronous; `ftdi_cs` is 0 while the flash is selected. ftdi_cipo: Out(1).
         See `ClockedSpiPeripheral`.
     ftdi_listens: Out(1), the flash is not selected, not clocked: the pin of `ftdi_cipo` is to be driven. It is 0 while
-        the device itself reads the flash.
-    cs, clk, copi, cipo: if the device reads the flash: the same pins, see `FlashReader`. loading: Out(1), they are to
-        be driven.
+        the device itself reads the flash, which is at the same pins; `loading` says that they are to be driven then.
     """
 
     def __init__(self, device: LinkedEngine) -> None:
-        self.device = device
-        super().__init__(
-            {
-                "ftdi_cs": In(1, init=1),
-                "ftdi_sck": In(1),
-                "ftdi_copi": In(1),
-                "ftdi_cipo": Out(1),
-                "ftdi_listens": Out(1),
-                **flash_pins(device.flash_offset),
-            }
-        )
+        inputs = {"ftdi_cs": In(1, init=1), "ftdi_sck": In(1), "ftdi_copi": In(1)}
+        super().__init__(device, inputs | {"ftdi_cipo": Out(1), "ftdi_listens": Out(1)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.port = port = ClockedSpiPeripheral()
-        m.submodules.device = device = self.device
-        wiring.connect(m, port.o, device.i)
-        wiring.connect(m, device.o, port.i)
-        loading = 0 if device.flash_offset is None else device.loading  # type: ignore[attr-defined]
+        port = ClockedSpiPeripheral()
+        self.connect(m, port)
+        loading = 0 if self.device.flash_offset is None else self.device.loading  # type: ignore[attr-defined]
         m.d.comb += [
             # What the device itself says to the flash is no transfer, nor is a level of a pin that nobody drives then.
             port.deselect.eq(~self.ftdi_cs | loading),
             port.sck.eq(self.ftdi_sck),
             port.copi.eq(self.ftdi_copi),
             self.ftdi_cipo.eq(port.cipo),
-            self.ftdi_listens.eq(self.ftdi_cs & ~loading if device.flash_offset is not None else self.ftdi_cs),
-            device.overrun.eq(port.overrun),
+            self.ftdi_listens.eq(self.ftdi_cs & ~loading if self.device.flash_offset is not None else self.ftdi_cs),
         ]
-        device.connect_flash(m, self)
         return m

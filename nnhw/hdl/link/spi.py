@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
-from amaranth.lib import cdc, stream, wiring
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import cdc, wiring
 from amaranth.lib.wiring import In, Out
 
-from nnhw.hdl.link.device import LinkedEngine, flash_pins
+from nnhw.hdl.link.device import LinkedEngine
+from nnhw.hdl.link.exchange import EXCHANGE, ExchangeDevice, take_byte
 
 
 class SpiPeripheral(wiring.Component):
@@ -22,8 +23,7 @@ class SpiPeripheral(wiring.Component):
     cipo: Out(1), a register.
     selected: Out(1), the inverse of `cs`, not clocked: the pin of `cipo` is to be driven.
     irq: Out(1), a register: a byte waits to be read.
-    i: stream of bytes to the controller. o: stream of bytes from it.
-    overrun: Out(1), strobe: a byte was lost, because the one before had not been taken.
+    i, o, overrun: see `EXCHANGE`.
 
     Timing
     ------
@@ -41,9 +41,7 @@ class SpiPeripheral(wiring.Component):
                 "cipo": Out(1),
                 "selected": Out(1),
                 "irq": Out(1),
-                "i": In(stream.Signature(unsigned(8))),
-                "o": Out(stream.Signature(unsigned(8))),
-                "overrun": Out(1),
+                **EXCHANGE,
             }
         )
 
@@ -65,13 +63,9 @@ class SpiPeripheral(wiring.Component):
             last.eq(rising & (bit == 7)),
             self.i.ready.eq(last & ~filling),
         ]
-        with m.If(self.o.ready):
-            m.d.sync += self.o.valid.eq(0)
         with m.If(rising):
             m.d.sync += [bit.eq(bit + 1), incoming.eq(Cat(copi, incoming)), outgoing.eq(outgoing << 1)]
-        with m.If(last):
-            m.d.comb += self.overrun.eq(self.o.valid & ~self.o.ready)
-            m.d.sync += [self.o.payload.eq(Cat(copi, incoming)), self.o.valid.eq(1)]
+        take_byte(m, self, last, Cat(copi, incoming))
         # The next byte is chosen in the cycle behind the last bit, when the one before has left the stream.
         choose = Signal()
         m.d.sync += choose.eq(last)
@@ -82,37 +76,22 @@ class SpiPeripheral(wiring.Component):
         return m
 
 
-class SpiDevice(wiring.Component):
+class SpiDevice(ExchangeDevice):
     """A device at an SPI port.
 
     Members
     -------
     spi_cs, spi_sck, spi_copi: In(1), asynchronous. spi_cipo, spi_selected, spi_irq: Out(1). See `SpiPeripheral`.
-    cs, clk, copi, cipo: pins of the flash, if the device reads one, see `FlashReader`.
     """
 
     def __init__(self, device: LinkedEngine) -> None:
-        self.device = device
-        super().__init__(
-            {
-                "spi_cs": In(1, init=1),
-                "spi_sck": In(1),
-                "spi_copi": In(1),
-                "spi_cipo": Out(1),
-                "spi_selected": Out(1),
-                "spi_irq": Out(1),
-                **flash_pins(device.flash_offset),
-            }
-        )
+        inputs = {"spi_cs": In(1, init=1), "spi_sck": In(1), "spi_copi": In(1)}
+        super().__init__(device, inputs | {"spi_cipo": Out(1), "spi_selected": Out(1), "spi_irq": Out(1)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.port = port = SpiPeripheral()
-        m.submodules.device = device = self.device
-        wiring.connect(m, port.o, device.i)
-        wiring.connect(m, device.o, port.i)
+        port = SpiPeripheral()
+        self.connect(m, port)
         m.d.comb += [getattr(port, name).eq(getattr(self, f"spi_{name}")) for name in ("cs", "sck", "copi")]
         m.d.comb += [getattr(self, f"spi_{name}").eq(getattr(port, name)) for name in ("cipo", "selected", "irq")]
-        m.d.comb += device.overrun.eq(port.overrun)
-        device.connect_flash(m, self)
         return m

@@ -149,3 +149,15 @@ def _join(planes: int, bits: int, raw: int, logic: Logic) -> Cost:
         widths = following
         shift *= 2
     return total
+
+
+def drained_sum(bits: int, last: float, steps: int, logic: Logic) -> Cost:
+    """Return the cost of one cell's accumulator and of its register in the drain.
+
+    Parameters
+    ----------
+    last: share of the cells that are at the end of the drain: no other sums come by them, so they need no multiplexer.
+    steps: beats that are added up; with 1 there is no accumulator.
+    """
+    drain = logic.luts(bits * (1 - last)) + logic.through(bits * last) + logic.state(bits)
+    return drain if steps == 1 else drain + logic.accumulator(bits)

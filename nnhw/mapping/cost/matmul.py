@@ -8,7 +8,7 @@ from nnhw.engines.encoding import encode
 from nnhw.engines.matmul import LOGIC_ROM_WORDS, MatmulConfig
 from nnhw.families import Cost, Family
 from nnhw.families.logic import Logic, counter_bits
-from nnhw.mapping.cost.arithmetic import dsp_blocks, dsp_sums, lane_products
+from nnhw.mapping.cost.arithmetic import drained_sum, dsp_blocks, dsp_sums, lane_products
 from nnhw.mapping.cost.constants import Rom
 from nnhw.mapping.cost.requantizer import requantizer_cost
 
@@ -18,7 +18,9 @@ def matmul_cost(config: MatmulConfig, family: Family) -> Cost:
     depth, logic = config.folds * config.steps, family.logic
     o_bits = config.thresholds.code.bits if config.thresholds else config.raw.bits
     total = _products(config, depth, family)
-    total += config.pe * _accumulator(config, logic) + logic.buffer(config.drain * o_bits)
+    total += config.pe * drained_sum(config.raw.bits, config.drain / config.pe, config.steps, logic) + logic.buffer(
+        config.drain * o_bits
+    )
     for part in (*_ways(config, depth, logic), *_counters(config, depth, logic)):
         total += part
     if config.dsp_pe < config.pe and config.dsp_pe:
@@ -49,19 +51,6 @@ def _kept(config: MatmulConfig, depth: int, logic: Logic) -> float:
     if depth > 1:
         return 1.0
     return logic.constant_chain if config.arithmetic.kind in ("gate", "product", "select") else logic.constant_lut
-
-
-def _accumulator(config: MatmulConfig, logic: Logic) -> Cost:
-    """Return the cost of one cell's accumulator and of its register in the drain.
-
-    The multiplexer that starts a new sum with its first product is in the cells of the carry chain. The cells at the
-    end of the drain take no sums from others, so they need no multiplexer.
-    """
-    raw, last = config.raw.bits, config.drain / config.pe
-    drain = logic.luts(raw * (1 - last)) + logic.through(raw * last) + logic.state(raw)
-    if config.steps == 1:
-        return drain
-    return drain + (logic.adder if logic.flip_flop_packs else logic.chain)(raw) + logic.state(raw)
 
 
 def _ways(config: MatmulConfig, depth: int, logic: Logic) -> Iterator[Cost]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nnhw.engines.matrix_product import MatrixProductConfig
 from nnhw.families import Cost, Family
 from nnhw.families.logic import Logic, counter_bits
-from nnhw.mapping.cost.arithmetic import dsp_blocks, dsp_sums, lane_products
+from nnhw.mapping.cost.arithmetic import drained_sum, dsp_blocks, dsp_sums, lane_products
 from nnhw.mapping.cost.requantizer import requantizer_cost
 
 
@@ -15,22 +15,13 @@ def matrix_product_cost(config: MatrixProductConfig, family: Family) -> Cost:
     left, right = config.lanes
     o_bits = raw if config.requantizer is None else config.requantizer.code.bits
     sums = dsp_sums if config.dsp else lane_products
-    total = config.cells * (sums(config.arithmetic, config.simd, raw, family) + _accumulator(config, logic))
+    kept = drained_sum(raw, config.drain / config.cells, config.steps, logic)
+    total = config.cells * (sums(config.arithmetic, config.simd, raw, family) + kept)
     if config.dsp:
         total += Cost(dsp=config.cells * dsp_blocks(config.arithmetic, config.simd, family))
     total += logic.register(left * config.left.bits + right * config.right.bits)
     total += logic.buffer(config.drain * o_bits) + _control(config, logic)
     return total + requantizer_cost(config.requantizer, config.raw, config.drain, True, family)
-
-
-def _accumulator(config: MatrixProductConfig, logic: Logic) -> Cost:
-    """Return the cost of one cell's accumulator and of its place in the drain."""
-    raw = config.raw.bits
-    last = config.drain / config.cells  # cells into whose place in the drain no other sum is shifted
-    drain = logic.luts(raw * (1 - last)) + logic.through(raw * last) + logic.state(raw)
-    if config.steps == 1:
-        return drain
-    return drain + (logic.adder if logic.flip_flop_packs else logic.chain)(raw) + logic.state(raw)
 
 
 def _control(config: MatrixProductConfig, logic: Logic) -> Cost:

@@ -115,6 +115,8 @@ def _product_cost(product: Product, lanes: int, depth: int, segments: int, lost:
     lost: number of lowest bits of the result that nothing reads.
     """
     logic, words = family.logic, depth * segments
+    if product.is_addition:
+        return lanes * _adder(product.bits, product.moves, logic, lost=lost)
     if product.fused:
         own = logic.luts(product.raw.bits * (1 + product.is_magnitude))
         return logic.through(2 * counter_bits(words)) + lanes * own + Cost(dsp=lanes)
@@ -244,7 +246,11 @@ def _scaler_cost(scaler: Scaler, lanes: int, raw: tuple[int, int], family: Famil
     ends = (low >> scaler.shift) - scaler.even, high >> scaler.shift
     index = max(scaler.span.bit_length(), 1)
     total += lanes * logic.state(2 * index + (ends[0] < 0) + (ends[1] > scaler.span))
-    return total + lanes * _clamp(scaler.code.bits, number, logic) + _walk(scaler, depth, logic)
+    compared = number
+    if scaler.product.is_addition and scaler.span & (scaler.span + 1) == 0:
+        # A sum has few bits above those of the codes, and whether one of them differs from the sign is all to compare.
+        compared = max(0, number - index)
+    return total + lanes * _clamp(scaler.code.bits, compared, logic) + _walk(scaler, depth, logic)
 
 
 def _clamp(code: int, number: int, logic: Logic) -> Cost:

@@ -70,6 +70,7 @@ class MemorySearch:
     """Plans of what lies where in the memory of an array, and which tasks run by bands of rows to fit.
 
     beam: partial plans that are kept while the plan with the smallest peak is sought.
+    narrow_beam: partial plans that are kept to find a bound for that search first.
     bands: numbers of bands of rows that are tried.
     longest: most tasks of a group that runs band by band: each of them computes some rows again for all behind it.
     rounds: most groups of tasks that run band by band.
@@ -77,6 +78,7 @@ class MemorySearch:
     """
 
     beam: int = 200
+    narrow_beam: int = 4
     bands: tuple[int, ...] = (2, 3, 4, 6, 8, 12, 16, 24)
     longest: int = 8
     rounds: int = 3
@@ -88,6 +90,7 @@ class ChainSearch:
     """Several shared engines in a row.
 
     most_engines: engines in a row, at most.
+    most_cuts: places at which a network is cut, at most; those of a deeper one are thinned out evenly.
     growths: factors from an interval at which no engines fit to the next one that is tried: a large one, then a small.
     beam: ways to run the first layers that are kept for each number of layers: those that take least of the device.
     most_cycles: cycles per product of the network at which the search gives up.
@@ -96,6 +99,7 @@ class ChainSearch:
     """
 
     most_engines: int = 4
+    most_cuts: int = 28
     growths: tuple[float, ...] = (1.1, 1.01)
     beam: int = 24
     most_cycles: int = 4

@@ -23,10 +23,12 @@ class SumEngine(wiring.Component):
     ----------
     input_bytes, output_bytes: per image.
     pause: cycles in eight in which it does nothing, 0 to 7.
+    byte_cycles: cycles from one byte that it takes to the next, at least.
     """
 
-    def __init__(self, input_bytes: int, output_bytes: int, pause: int = 3) -> None:
+    def __init__(self, input_bytes: int, output_bytes: int, pause: int = 3, byte_cycles: int = 1) -> None:
         self.input_bytes, self.output_bytes, self._pause = input_bytes, output_bytes, pause
+        self._byte_cycles = byte_cycles
         super().__init__({"i": In(stream.Signature(unsigned(8))), "o": Out(stream.Signature(unsigned(8)))})
 
     def elaborate(self, platform: Any) -> Module:
@@ -34,15 +36,17 @@ class SumEngine(wiring.Component):
         noise = Signal(16, init=0xACE1)
         total, place = Signal(8), Signal(range(max(self.input_bytes, self.output_bytes)))
         giving = Signal()
-        awake = Signal()
+        awake, resting = Signal(), Signal(range(self._byte_cycles + 1))
+        with m.If(resting != 0):
+            m.d.sync += resting.eq(resting - 1)
         m.d.sync += noise.eq((noise >> 1) ^ (noise[0].replicate(16) & 0xB400))
         m.d.comb += [
-            awake.eq(noise[:3] >= self._pause),
+            awake.eq((noise[:3] >= self._pause) & (resting == 0)),
             self.i.ready.eq(~giving & awake),
             self.o.payload.eq(total + place * 3),
         ]
         with m.If(self.i.valid & self.i.ready):
-            m.d.sync += [total.eq(total + self.i.payload), place.eq(place + 1)]
+            m.d.sync += [total.eq(total + self.i.payload), place.eq(place + 1), resting.eq(self._byte_cycles - 1)]
             with m.If(place == self.input_bytes - 1):
                 m.d.sync += [giving.eq(1), place.eq(0), self.o.valid.eq(1)]
         with m.If(self.o.valid & self.o.ready):

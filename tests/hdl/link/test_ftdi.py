@@ -27,8 +27,12 @@ COMMANDS = bytes((0xC7, 0x60, 0x06, 0x02, 0xB9, 0xAB, 0x01, 0x20, 0xD8, 0x9F, 0x
 
 def sums(inputs: int = 60) -> tuple[SumEngine, FtdiDevice]:
     engine = SumEngine(inputs, 5, pause=0)
-    identity = DeviceIdentity(IDENTITY.model_hash, inputs, 5, 48_000_000)
-    return engine, FtdiDevice(LinkedEngine(engine, identity))
+    return engine, device_of(engine)
+
+
+def device_of(engine: SumEngine) -> FtdiDevice:
+    identity = DeviceIdentity(IDENTITY.model_hash, engine.input_bytes, engine.output_bytes, 48_000_000)
+    return FtdiDevice(LinkedEngine(engine, identity))
 
 
 def run(session: Session, engine: SumEngine, images: np.ndarray) -> None:
@@ -50,6 +54,18 @@ def test_ftdi_device_answers_the_driver_and_the_flash_hears_nothing(clock_hz: in
     run(Session(link), engine, images)
     link.close()
     assert (flash.commands, flash.edges, flash.content, pins.clashes) == ([], 0, CONTENT, 0)
+
+
+def test_ftdi_device_bears_zeros_while_a_frame_waits_for_its_engine() -> None:
+    engine = SumEngine(240, 5, pause=0, byte_cycles=40)
+    link, _, _ = link_at(FtdiPins(device_of(engine), SharedFlash(CONTENT)))
+    session = Session(link)
+    images = np.random.default_rng(3).integers(0, 256, (3, 240)).astype(np.uint8)
+    link.slack_s = 0.003
+    outputs = session.run(images, 5, Pace(0.1, 16384, stepwise=True))
+    assert [bytes(output) for output in outputs] == [engine.expected(bytes(image)) for image in images]
+    assert session.resets == 1
+    assert session.counters().bad_frames == 0
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -87,6 +87,16 @@ def test_spi_device_raises_its_interrupt_line_while_bytes_wait() -> None:
     assert not pins.irq
 
 
+def test_spi_device_bears_zeros_while_a_frame_waits_for_its_engine() -> None:
+    engine = SumEngine(60, 5, byte_cycles=200)
+    pins = SpiPins(device(engine))
+    images = [bytes(range(start, start + 60)) for start in (0, 7)]
+    received = pins.exchange(encode(Command.RESET, 4) + bytes(20))
+    received += pins.exchange(b"".join(data_frames(b"".join(images), 60))) + pins.exchange(bytes(500))
+    frames = [frame for frame in frames_of(received) if frame.command != Command.TAKEN]
+    assert frames == [Frame(Command.RESET_DONE, 4), *results(map(engine.expected, images))]
+
+
 def test_spi_device_reports_bytes_that_found_no_room() -> None:
     pins = SpiPins(device(HangingEngine()))
     received = pins.exchange(b"".join(data_frames(bytes(range(1, 61)), 20)))

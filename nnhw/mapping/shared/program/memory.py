@@ -137,6 +137,15 @@ class _Partial:
     high: int
     last: _Placed
 
+    @property
+    def words(self) -> int:
+        """Words from the lowest place to the highest."""
+        return self.high - self.low
+
+    def words_with(self, life: Life, place: int) -> int:
+        """Return the words with one more storage."""
+        return max(self.high, place + life.words) - min(self.low, place)
+
     def with_one(self, life: Life, place: int, live: Sequence[tuple[Life, int]]) -> _Partial:
         """Return the plan with one more storage; `live` are those that are needed when it is born."""
         low, high = min(self.low, place), max(self.high, place + life.words)
@@ -145,7 +154,7 @@ class _Partial:
     def seen(self, born: int) -> Hashable:
         """Return a key of all that matters to storages that are born later."""
         # Plans that differ only in storages that are dead by then are equally good: the search keeps one of them.
-        return (*((life.name, place - self.low) for life, place in self.live if life.dies > born), self.high - self.low)
+        return (*((life.name, place - self.low) for life, place in self.live if life.dies > born), self.words)
 
     def places(self) -> Iterator[tuple[str, int]]:
         """Yield each storage with its place, the last one first."""
@@ -165,9 +174,24 @@ class _Search:
         self.writers = Counter(one.target.storage for one in tilers if one.target is not None)
         self.walks: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
         self.overlaps: dict[tuple[str, str], list[int]] = {}
+        self.allowed: dict[tuple[str, str, int], bool] = {}
 
     def run(self) -> dict[str, int]:
-        """Return the place of each storage."""
+        """Return the place of each storage.
+
+        A plan never becomes smaller by another storage. So what a narrow beam finds bounds the partial plans of the
+        wide one, which is the same with fewer of them: it puts smaller plans first, and they come from smaller ones.
+        """
+        narrow = self._beam(MEMORY.narrow_beam, None)
+        assert narrow is not None
+        best = self._beam(MEMORY.beam, narrow.words)
+        # The wide beam may hold other plans until the end, all larger.
+        best = best or self._beam(MEMORY.beam, None)
+        assert best is not None
+        return dict(best.places())
+
+    def _beam(self, width: int, most: int | None) -> _Partial | None:
+        """Return the smallest plan that a beam finds; None if it finds none of at most `most` words."""
         first = self.order[0]
         beam = [_Partial(((first, 0),), 0, first.words, (first.name, 0, None))]
         for life in self.order[1:]:
@@ -175,11 +199,13 @@ class _Search:
             for partial in beam:
                 live = [(other, place) for other, place in partial.live if other.dies >= life.born]
                 for place in self._candidates(life, live, partial):
+                    if most is not None and partial.words_with(life, place) > most:
+                        continue
                     if all(self._apart(life, place, other, other_place) for other, other_place in live):
                         more = partial.with_one(life, place, live)
                         found.setdefault(more.seen(life.born), more)
-            beam = sorted(found.values(), key=lambda partial: partial.high - partial.low)[: MEMORY.beam]
-        return dict(beam[0].places())
+            beam = sorted(found.values(), key=lambda partial: partial.words)[:width]
+        return beam[0] if beam else None
 
     def _candidates(self, life: Life, live: Sequence[tuple[Life, int]], partial: _Partial) -> set[int]:
         """Return places to try: at both ends of the plan, next to live storages, and over them as far as allowed."""
@@ -204,7 +230,14 @@ class _Search:
         """Return whether a storage, at its place, overwrites nothing that is still to be read of another one."""
         if place >= other_place + other.words or place + life.words <= other_place:
             return True
-        return self._may_overlap(life, other) and allows(*self._walk(life, other), place - other_place)
+        return self._may_overlap(life, other) and self._allows(life, other, place - other_place)
+
+    def _allows(self, life: Life, other: Life, distance: int) -> bool:
+        """Return whether a storage may lie so far behind another one; partial plans ask the same again and again."""
+        key = life.name, other.name, distance
+        if key not in self.allowed:
+            self.allowed[key] = allows(*self._walk(life, other), distance)
+        return self.allowed[key]
 
     def _distances(self, life: Life, other: Life) -> list[int]:
         key = life.name, other.name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -87,17 +87,23 @@ def choose_chain(
     return _Search(body, budget, family, engines).best(most)
 
 
+def _thinned(cuts: Sequence[int]) -> list[int]:
+    """Return at most `CHAINS.most_cuts` of the places at which a network may be cut, evenly spread."""
+    count = min(len(cuts), CHAINS.most_cuts)
+    return [cuts[place * len(cuts) // count] for place in range(count)]
+
+
 class _Search:
     """Seeks a chain; see `choose_chain`."""
 
     def __init__(self, body: Graph, budget: Budget, family: Family, engines: int) -> None:
         self.body, self.network, self.budget, self.family = body, network_of(body), budget, family
         self.engines, self.layers = engines, read_layers(body)
-        self.arrays = Arrays(budget, family)
+        self.arrays = Arrays(self.network, budget, family)
         nodes = {task.node for task in self.network.tasks}
         count = len(self.layers)
         cuts = [end for end in range(1, count) if is_cut(self.layers, end, body)]
-        self.ends = [*(end for end in cuts if self.layers[end - 1].node in nodes), count]
+        self.ends = [*_thinned([end for end in cuts if self.layers[end - 1].node in nodes]), count]
         self._segments: dict[tuple[int, int], Segment] = {}
         self._shapes = self.arrays.shapes(self.network)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from math import prod
+
+import numpy as np
 
 from nnhw.engines.shared import ArrayConfig
 from nnhw.engines.shared.cycles import fixed_cycles
@@ -16,7 +18,7 @@ from nnhw.families import Cost, Family
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.layers import Layer
 from nnhw.mapping.shared.compile import compile_network
-from nnhw.mapping.shared.program.memory import find_lives
+from nnhw.mapping.shared.program.memory import Life, find_lives
 from nnhw.mapping.shared.program.needs import activation_bits, weight_bits, with_rows
 from nnhw.mapping.shared.program.network import TaskNetwork
 from nnhw.mapping.shared.program.tasks import Task
@@ -50,39 +52,62 @@ class Option:
 
 @dataclass(frozen=True)
 class _Work:
-    """The work of a task on an array, without what depends on the requantizers.
+    """The work of one or more tasks on an array, without what depends on the requantizers.
 
     Parameters
     ----------
     cycles: cycles of its tiles, without those in front of their weights and behind their last step.
-    rows: rows of weights in the cache.
     words: words of weights in the program.
     tiles: number of tiles.
-    lined: whether its records have constants of a line.
+    lined_tiles: number of tiles whose records have constants of a line.
+    rows: rows of weights in the cache.
     """
 
     cycles: int
-    rows: int
     words: int
     tiles: int
-    lined: bool
+    lined_tiles: int
+    rows: int
 
 
-class Arrays:
-    """The arrays that fit a budget, and the work of tasks on them, which all segments with the same task share.
+class _WorkTable:
+    """The work of all tasks of a network on an array, for the work of consecutive ones.
 
     Parameters
     ----------
+    works: of each task; None: it exceeds a limit of the array.
+    """
+
+    def __init__(self, works: Sequence[_Work | None]) -> None:
+        rows = [(0, 0, 0, 0, 1) if one is None else (*astuple(one)[:-1], 0) for one in works]
+        self._sums = np.cumsum([(0, 0, 0, 0, 0), *rows], axis=0, dtype=np.int64)
+        self._rows = np.array([0 if one is None else one.rows for one in works])
+
+    def between(self, first: int, end: int) -> _Work:
+        """Return the work of tasks first..end - 1 together. Raises: MappingError if one exceeds a limit."""
+        cycles, words, tiles, lined_tiles, refused = (self._sums[end] - self._sums[first]).tolist()
+        if refused:
+            raise MappingError("a task exceeds a limit of the array")
+        return _Work(cycles, words, tiles, lined_tiles, int(self._rows[first:end].max()))
+
+
+class Arrays:
+    """The arrays that fit a budget, and the work of the tasks of a network on them, which all segments share.
+
+    Parameters
+    ----------
+    network: the whole network.
     budget: resources of all engines together.
     family: device family.
     """
 
-    def __init__(self, budget: Budget, family: Family) -> None:
-        self.budget, self.family = budget, family
+    def __init__(self, network: TaskNetwork, budget: Budget, family: Family) -> None:
+        self._network, self.budget, self.family = network, budget, family
+        self._places = {task.node: place for place, task in enumerate(network.tasks)}
         self._shapes: dict[tuple[int, int], list[ArrayConfig]] = {}
         self._dressed: dict[tuple[ArrayConfig, ArrayConfig, int], ArrayConfig] = {}
         self._sized: dict[tuple[ArrayConfig, int], ArrayConfig] = {}
-        self._works: dict[ArrayConfig, dict[tuple[str, bool], _Work]] = {}
+        self._tables: dict[ArrayConfig, _WorkTable] = {}
 
     def shapes(self, network: TaskNetwork) -> list[ArrayConfig]:
         """Return arrays of all sizes that may fit, with all other limits wide enough."""
@@ -131,27 +156,31 @@ class Arrays:
             self._dressed[key] = with_rows(with_own(shape, widths), rows, self.family)
         return self._dressed[key]
 
-    def works(self, network: TaskNetwork, shape: ArrayConfig, streaming: ArrayConfig) -> list[_Work]:
-        """Return the work of each task.
+    def work(self, network: TaskNetwork, shape: ArrayConfig, streaming: ArrayConfig) -> _Work:
+        """Return the work of the tasks of a segment.
 
         Parameters
         ----------
+        network: the tasks of the segment, which follow one another in the whole network.
         shape: the array.
         streaming: the array for tasks of a single position, which may stream weights.
 
         Raises: MappingError if a task exceeds a limit.
         """
-        tensors: dict[str, Tensor] = {}
-        tables = {array: self._works.setdefault(array, {}) for array in (shape, streaming)}
-        plain, others, found = tables[shape], tables[streaming], []
-        for task in network.tasks:
-            table, array = (others, streaming) if task.window.is_global else (plain, shape)
-            key = task.node, bool(task.lines)
-            if key not in table:
-                tensors = tensors or lay_out(network, shape)
-                table[key] = _work(task, tensors, array)
-            found.append(table[key])
-        return found
+        if streaming not in self._tables:
+            self._tables[streaming] = self._table(shape, streaming)
+        first = self._places[network.tasks[0].node]
+        return self._tables[streaming].between(first, first + len(network.tasks))
+
+    def _table(self, shape: ArrayConfig, streaming: ArrayConfig) -> _WorkTable:
+        """Return the work of all tasks of the whole network on an array; see `work`."""
+        tensors, works = lay_out(self._network, shape), list[_Work | None]()
+        for task in self._network.tasks:
+            try:
+                works.append(_work(task, tensors, streaming if task.window.is_global else shape))
+            except MappingError:
+                works.append(None)
+        return _WorkTable(works)
 
 
 @dataclass(frozen=True)
@@ -257,17 +286,16 @@ class Segment:
 
     def _estimate(self, shape: ArrayConfig, array: ArrayConfig) -> _Timed:
         """Return the estimates for an array, which may stream weights; `shape` is the same array without that."""
-        works = self._arrays.works(self.network, shape, array)
-        rows = max(work.rows for work in works)
-        own = [self._arrays.dressed(array, one, rows) for one in self._widths]
+        work = self._arrays.work(self.network, shape, array)
+        own = [self._arrays.dressed(array, one, work.rows) for one in self._widths]
         if not own:
             raise MappingError("no array runs these layers")
-        heads = sum(work.tiles * _head_words(own[0], work.lined) for work in works)
-        fixed = fixed_cycles(own[0])
-        cycles = sum(work.cycles + fixed * work.tiles for work in works)
+        lined, plain = work.lined_tiles, work.tiles - work.lined_tiles
+        heads = lined * _head_words(own[0], True) + plain * _head_words(own[0], False)
+        cycles = work.cycles + fixed_cycles(own[0]) * work.tiles
         functions = [task.lines[0].ranked for task in self.network.tasks if task.lines]
         loads = load_words([one for one in functions if one is not None], own[0])
-        words = 2 * descriptor_words(array) + sum(work.words for work in works) + loads
+        words = 2 * descriptor_words(array) + work.words + loads
         return _Timed(tuple(own), self.transfers + heads + cycles, heads + words)
 
     def _option(self, array: ArrayConfig, timed: _Timed) -> Option | None:
@@ -287,14 +315,20 @@ class Segment:
         if array.word_bits not in self._live:
             network, tensors = self.network, lay_out(self.network, array)
             tilers = [Tiler(task, tensors, array) for task in network.tasks]
-            lives, most = find_lives(network, tensors, tilers), 0
-            for index in range(-1, len(tilers) + 1):
-                made = sum(life.words for life in lives if life.born == index)
-                done = sum(life.words for life in lives if life.dies == index)
-                live = sum(life.words for life in lives if life.born <= index <= life.dies)
-                most = max(most, live - min(made, done))
-            self._live[array.word_bits] = most
+            lives = find_lives(network, tensors, tilers)
+            self._live[array.word_bits] = _most_live(lives, len(tilers))
         return self._live[array.word_bits]
+
+
+def _most_live(lives: Iterable[Life], tasks: int) -> int:
+    """Return the most words that are needed at once, if results lie over what is read for the last time."""
+    # Of each point of time from the input (-1) to the output: words that are made, and that are read for the last time.
+    made, done = np.zeros(tasks + 2, np.int64), np.zeros(tasks + 2, np.int64)
+    for life in lives:
+        made[life.born + 1] += life.words
+        done[life.dies + 1] += life.words
+    live = np.cumsum(made) - np.cumsum(done) + done
+    return max(0, int((live - np.minimum(made, done)).max()))
 
 
 def frontier(costs: Sequence[Cost]) -> list[int]:
@@ -338,7 +372,7 @@ def _work(task: Task, tensors: dict[str, Tensor], array: ArrayConfig) -> _Work:
     tiles, lined = len(tiler.tiles), bool(task.lines)
     cycles, words = (sum(map(count, tiler.tiles)) for count in (tiler.cycles, tiler.record_words))
     heads = tiles * _head_words(array, lined)
-    return _Work(cycles - heads, tiler.rows, words - heads, tiles, lined)
+    return _Work(cycles - heads, words - heads, tiles, tiles * lined, tiler.rows)
 
 
 def _head_words(array: ArrayConfig, lined: bool) -> int:
