@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +24,7 @@ from nnhw.mapping.reader import read_layers
 from nnhw.mapping.schedule import into_large_ram, with_schedule
 from nnhw.mapping.waits import waits, without_waits
 
+LOGGER = logging.getLogger("nnhw.mapping")
 MOST_ROUNDS = 5
 LEAST_ROOM = 0.01
 """Where a mapping is too large, the next try leaves at least this share of the logic for FIFOs and converters."""
@@ -166,10 +168,7 @@ class Mapper:
         family, left, failed = self.space.family, budget, 0
         stretched = replace(budget, lc=family.room.stretch * budget.lc, ff=family.room.stretch * budget.ff)
         placed, total = list[Folding](), Cost()
-        rounds = 0
-        while rounds < MOST_ROUNDS:
-            # Rounds that a lower bound rules out take next to no time.
-            rounds += not self.space.is_bound
+        for _ in range(MOST_ROUNDS):
             try:
                 placed = PartMover(self.space, left).thresholds(*self.fastest(left, intervals, busy))
             except MappingError:
@@ -218,6 +217,10 @@ class Mapper:
             missing, large = total.ebr - budget.ebr, budget.spram - total.spram
             accelerator = into_large_ram(accelerator, missing, large, family)
             total = accelerator_cost(accelerator, family)
+        LOGGER.info(
+            "an engine for each layer: %s cycles a frame with %s logic cells and %s block RAMs",
+            *(f"{count:,.0f}" for count in (accelerator.schedule.interval_cycles, total.lc, total.ebr)),
+        )
         return accelerator, total
 
     def _slower_that_fits(
