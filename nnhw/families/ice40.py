@@ -155,6 +155,7 @@ ICE40 = Family(
         stretch=1.04,
         spare_ebr=0,
         link=Cost(lc=719, ebr=2),  # measured, see `benchmarks/`
+        more_for_link=(("usb", Cost(lc=2166, ebr=3)),),  # measured, likewise
     ),
     tools=_TOOLS,
     kinds=CellKinds(
