@@ -1,10 +1,12 @@
-"""`python -m benchmarks NAME [--board BOARD] [--json]`, `python -m benchmarks --list`."""
+"""`python -m benchmarks NAME [--board BOARD] [--json]`, `.. --list`, `.. stale`, `.. remake [FILES]`."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +32,7 @@ from benchmarks import (
     random_networks,
     recheck,
     recurrent,
+    remaking,
     search,
     second_network,
     speed,
@@ -62,6 +65,11 @@ class Benchmark:
     show: Callable[[Row], None]
     board: str | None = "icebreaker"
 
+    @property
+    def module(self) -> str:
+        """Name of the module that measures."""
+        return self.run.__module__
+
 
 BENCHMARKS: dict[str, Benchmark] = {
     "mnist_mlp": Benchmark("784-64-64-64-10, 1 bit: all test images, every boundary", mnist.mlp, mnist.show),
@@ -92,7 +100,10 @@ BENCHMARKS: dict[str, Benchmark] = {
         "all networks of the zoo, each on its own board", whole.network(*whole.STREAMING), whole.show, None
     ),
     "mlp784": Benchmark("784-32-16-10, 8 and 4 bit", whole.network("mlp784_w8a8", "mlp784_w4a4"), whole.show, None),
-    **{name: Benchmark(NETWORKS[name].about, whole.network(name), whole.show, None) for name in whole.STREAMING},
+    **{
+        name: Benchmark(NETWORKS[whole.CASES[name].network or name].about, whole.network(name), whole.show, None)
+        for name in whole.STREAMING
+    },
     **{
         name: Benchmark(f"on a shared engine: {', '.join(cases)}", whole.network(*cases), whole.show_table, None)
         for name, cases in whole.SHARED_GROUPS.items()
@@ -119,8 +130,11 @@ def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     if given[:1] == [PEOPLE]:
         return _guarded(lambda: people.main(given[1:]))
+    if given[:1] in (["stale"], ["remake"]):
+        modules = {name: one.module for name, one in BENCHMARKS.items()} | {PEOPLE: people.__name__}
+        return _guarded(lambda: remaking.main(given, modules))
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("name", nargs="?", choices=[*BENCHMARKS, PEOPLE], help="which one")
+    parser.add_argument("name", nargs="?", choices=[*BENCHMARKS, PEOPLE], help="which one; or stale, remake")
     parser.add_argument("--board", help="name or alias of a board; icebreaker, or a network's own, otherwise")
     parser.add_argument("--json", action="store_true", help="one object on one line")
     parser.add_argument("--list", action="store_true", help="list the benchmarks")
@@ -133,7 +147,11 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = BENCHMARKS[options.name]
 
     def run() -> int:
+        start, busy = time.monotonic(), os.times()
         row = {"benchmark": options.name, **chosen.run(options.board or chosen.board)}
+        # The first four numbers are processor seconds, of this process and of its children.
+        cpu_seconds = sum(os.times()[:4]) - sum(busy[:4])
+        row[remaking.MADE] = remaking.made_by(chosen.module, time.monotonic() - start, cpu_seconds)
         if options.json:
             print(json.dumps(row))
         else:

@@ -53,7 +53,7 @@ def measure(name: str, board: str, rtl_images: int) -> Row:
     Returns
     -------
     `report.json` with `exactness` over the test images and `seeds` over all seeds, and `accuracy`, `stalls` (one entry
-    for each pattern) and `uart` besides.
+    for each pattern), `uart` and `stage_seconds` (see `Build.seconds`) besides.
     """
     progress = make_progress(Console(stderr=True))
     file = str(EXAMPLES / f"{name}.py")
@@ -74,6 +74,7 @@ def measure(name: str, board: str, rtl_images: int) -> Row:
         "accuracy": float((logits.argmax(axis=1) == labels).mean()),
         "stalls": [equality.row() for equality in found],
         "uart": pins,
+        "stage_seconds": build.seconds,
     }
 
 

@@ -72,8 +72,9 @@ CASES: dict[str, Case] = {
     "sensor_cnn1d": Case("ulx3s_25f", seeds=2),
     "ecg_autoencoder": Case("icebreaker", frames=16),
     "resnet8_w2a2": Case("ulx3s_85f", frames=2, placed=False),
-    "resnet8_w4a4": Case("ulx3s_85f", frames=2, seeds=1, netlist=0, clock_hz=75e6, target_fps=4000),
-    "resnet8_w8a8": Case("ulx3s_85f", frames=2, seeds=1, netlist=0, clock_hz=75e6, target_fps=2000),
+    "resnet8_w4a4": Case("ulx3s_85f", frames=2, seeds=1, netlist=0, clock_hz=75e6, target_fps=8000),
+    "resnet8_w8a8": Case("ulx3s_85f", frames=2, seeds=1, netlist=0, clock_hz=75e6, target_fps=4000),
+    "ds_cnn_w8a8_85f": Case("ulx3s_85f", "ds_cnn_w8a8", frames=2, seeds=1, netlist=0, clock_hz=75e6, target_fps=8000),
     "cnv_half_w2a2": Case("ulx3s_25f", frames=2, seeds=2),
     "cnv_w1a1": Case("ulx3s_85f", frames=2, patterns=1, seeds=2, netlist=0, clock_hz=82e6, target_fps=10_000),
     # One engine for all layers.
@@ -126,9 +127,9 @@ def measure(name: str, board: str | None = None) -> Row:
 
     Returns
     -------
-    `report.json`, its `exactness` with the frames in RTL, and besides `network`, `stalls` (one entry for each pair of
-    patterns) and `slowest` (see `slowest_engine`). Without a bitstream the rate is at `target_clock_hz`, the
-    board's usual clock.
+    `report.json`, its `exactness` with the frames in RTL, and besides `network`, `stage_seconds` (see `Build.seconds`),
+    `stalls` (one entry for each pair of patterns) and `slowest` (see `slowest_engine`). Without a bitstream the rate is
+    at `target_clock_hz`, the board's usual clock.
     """
     from nnhw.frontend import Source
 
@@ -161,6 +162,7 @@ def measure(name: str, board: str | None = None) -> Row:
             "slowest": slowest_engine(build.accelerator),
             "stalls": [equality.row() for equality in equalities],
             "stopped_at": stop_at,
+            "stage_seconds": build.seconds,
         }
 
 

@@ -14,9 +14,6 @@ Environment: NNHW_PLAN, path of a JSON document with
 
 from __future__ import annotations
 
-import json
-import os
-from pathlib import Path
 from typing import Any
 
 import cocotb
@@ -29,6 +26,7 @@ from nnhw.driver.sending import Pace
 from nnhw.driver.session import Session
 from nnhw.protocol import DeviceIdentity
 
+from .frames import conclude, read_plan
 from .ft2232h import CIPO, COPI, CRESET, DONE, PS, SCK, SELECT, Ft2232h
 from .harness import CLOCK_NS, BenchFailure, start
 from .usb_bus import UsbBus, UsbChip
@@ -125,9 +123,7 @@ def drive(link: FtdiLink, images: np.ndarray, output_bytes: int, stepwise: bool)
 @cocotb.test()
 async def device_answers_the_driver(dut: Any) -> None:
     """Identity, reset, images back to back: every output byte equal, nothing missing, nothing extra."""
-    plan = json.loads(Path(os.environ["NNHW_PLAN"]).read_text(encoding="utf-8"))
-    with np.load(plan["arrays"], allow_pickle=False) as stored:
-        images, outputs = stored["input"], stored["output"]
+    plan, images, outputs = read_plan()
     dut.ftdi_cs.value, dut.ftdi_sck.value, dut.ftdi_copi.value = 1, 1, 1
     await start(dut)
     await ClockCycles(dut.clk, 20)
@@ -144,7 +140,4 @@ async def device_answers_the_driver(dut: Any) -> None:
     found, seconds = await bridge(host)()
     mismatches = int((found != outputs).any(axis=1).sum())
     cycles = round(seconds * plan["clock_hz"])
-    document = {"frames": len(images), "mismatches": mismatches, "cycles": cycles, "faults": pins.faults}
-    Path(plan["result"]).write_text(json.dumps(document), encoding="utf-8")
-    if mismatches:
-        raise BenchFailure(f"cipo: {mismatches} of {len(images)} images have a wrong output")
+    conclude(plan, len(images), mismatches, cycles, pins.faults, "cipo")

@@ -11,21 +11,17 @@ Environment: NNHW_PLAN, path of a JSON document with
 
 from __future__ import annotations
 
-import json
-import os
 import random
-from pathlib import Path
 from typing import Any
 
 import cocotb
-import numpy as np
 from cobs import cobs
 from cocotb.triggers import ClockCycles, Timer
 from cocotb.utils import get_sim_time
 
 from nnhw.protocol import DELIMITER, PAYLOAD_LIMIT_BYTES, Command, Frame
 
-from .frames import TOKEN, damaged, data_frames, judge
+from .frames import TOKEN, Answers, conclude, damaged, data_frames, judge, read_plan
 from .harness import CLOCK_NS, BenchFailure, start
 
 QUIET_BYTES = 4000
@@ -43,11 +39,8 @@ class SpiController:
     def __init__(self, dut: Any, divisor: int, seed: int) -> None:
         self._dut, self._half_ns = dut, divisor * CLOCK_NS // 2
         self._random = random.Random(seed)
-        self._received = bytearray()
-        self._session = 0
-        self.frames: list[Frame] = []
-        self.taken = self.faults = 0
-        self.last_ns = 0.0
+        self.answers = Answers()
+        self.faults = 0
 
     async def transfer(self, data: bytes, cut_bits: int = 0, pauses: bool = False) -> None:
         """Select the device, exchange bytes, and let go of it; with the last byte cut off behind so many bits."""
@@ -71,25 +64,7 @@ class SpiController:
             if pauses and self._random.random() < 0.05:
                 await Timer(self._random.randrange(1, 400), unit="ns")
         if bits == 8:
-            self._take(answer)
-
-    def _take(self, byte: int) -> None:
-        if byte:
-            self._received.append(byte)
-            return
-        data, self._received = bytes(self._received), bytearray()
-        if data:
-            self._take_frame(cobs.decode(data))
-
-    def _take_frame(self, data: bytes) -> None:
-        self.last_ns = get_sim_time("ns")
-        if data[0] == Command.RESET_DONE:
-            self._session = data[1]
-        frame = Frame.from_bytes(data, self._session)
-        if frame.command == Command.TAKEN:
-            self.taken = frame.sequence
-        else:
-            self.frames.append(frame)
+            self.answers.take(answer)
 
     async def send(self, frame: Frame, faults: bool = False) -> None:
         """Send a frame; with faults, a damaged copy of it goes before it, and pauses are in it."""
@@ -102,8 +77,8 @@ class SpiController:
                 await self.transfer(DELIMITER)
             else:
                 await self.transfer(part)
-            await self.wait_for(lambda: any(answer.command == Command.ERROR for answer in self.frames), "ERROR")
-            self.frames = [answer for answer in self.frames if answer.command != Command.ERROR]
+            await self.wait_for(lambda: self.answers.has_error, "ERROR")
+            self.answers.drop_errors()
         await self.transfer(data, pauses=faults)
 
     async def wait_for(self, done: Any, what: str) -> None:
@@ -112,38 +87,34 @@ class SpiController:
             if done():
                 return
             await self.transfer(bytes(POLL_BYTES))
-        raise BenchFailure(f"cipo: {what} did not come, {len(self.frames)} answers came before")
+        raise BenchFailure(f"cipo: {what} did not come, {len(self.answers.frames)} answers came before")
 
 
 @cocotb.test()
 async def device_answers_at_its_pins(dut: Any) -> None:
     """Identity, reset, images back to back: every output byte equal, nothing missing, nothing extra."""
-    plan = json.loads(Path(os.environ["NNHW_PLAN"]).read_text(encoding="utf-8"))
-    with np.load(plan["arrays"], allow_pickle=False) as stored:
-        images, outputs = stored["input"], stored["output"]
+    plan, images, outputs = read_plan()
     dut.spi_cs.value, dut.spi_sck.value, dut.spi_copi.value = 1, 0, 0
     await start(dut)
     await ClockCycles(dut.clk, 20)
     host = SpiController(dut, plan["divisor"], seed=1)
+    answers = host.answers
     await host.send(Frame(Command.IDENTIFY, 1))
-    await host.wait_for(lambda: len(host.frames) >= 1, "identity")
+    await host.wait_for(lambda: len(answers.frames) >= 1, "identity")
     await host.send(Frame(Command.RESET, TOKEN))
-    await host.wait_for(lambda: len(host.frames) >= 2, "answer to RESET")
+    await host.wait_for(lambda: len(answers.frames) >= 2, "answer to RESET")
     begin = get_sim_time("ns")
     for frame in data_frames(images.tobytes()):
         await host.send(frame, plan["faults"])
         following = (frame.sequence + 1) % 256
         if not plan["stepwise"]:
             continue
-        await host.wait_for(lambda expected=following: host.taken == expected, f"TAKEN of DATA {frame.sequence}")
+        await host.wait_for(lambda expected=following: answers.taken == expected, f"TAKEN of DATA {frame.sequence}")
     per_image = -(-outputs.shape[1] // PAYLOAD_LIMIT_BYTES)
-    await host.wait_for(lambda: len(host.frames) >= 2 + per_image * len(images), "last result")
+    await host.wait_for(lambda: len(answers.frames) >= 2 + per_image * len(images), "last result")
     await host.transfer(bytes(40))  # for answers that nobody expects
     if dut.spi_irq.value != 0:
         raise BenchFailure("irq: high, though nothing waits")
-    mismatches = judge(host.frames, images.shape[1], outputs, per_image)
-    cycles = round((host.last_ns - begin) / CLOCK_NS)
-    document = {"frames": len(images), "mismatches": mismatches, "cycles": cycles, "faults": host.faults}
-    Path(plan["result"]).write_text(json.dumps(document), encoding="utf-8")
-    if mismatches:
-        raise BenchFailure(f"cipo: {mismatches} of {len(images)} images have a wrong output")
+    mismatches = judge(answers.frames, images.shape[1], outputs, per_image)
+    cycles = round((answers.last_ns - begin) / CLOCK_NS)
+    conclude(plan, len(images), mismatches, cycles, host.faults, "cipo")

@@ -11,22 +11,18 @@ Environment: NNHW_PLAN, path of a JSON document with
 
 from __future__ import annotations
 
-import json
-import os
 import random
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import cocotb
-import numpy as np
 from cobs import cobs
 from cocotb.triggers import ClockCycles, Timer
 from cocotb.utils import get_sim_time
 
 from nnhw.protocol import DELIMITER, PAYLOAD_LIMIT_BYTES, Command, Frame
 
-from .frames import TOKEN, damaged, data_frames, judge
+from .frames import TOKEN, Answers, conclude, damaged, data_frames, judge, read_plan
 from .harness import CLOCK_NS, BenchFailure, start
 
 QUIET_BITS = 2000
@@ -44,10 +40,7 @@ class SerialLine:
         self._dut, self._bit_ns = dut, divisor * CLOCK_NS
         self._random = random.Random(seed)
         self.faults = 0
-        self.frames: list[Frame] = []
-        self._session = 0
-        self.taken = 0
-        self.last_ns = 0.0
+        self.answers = Answers()
         cocotb.start_soon(self._receive())
 
     async def begin(self) -> None:
@@ -60,8 +53,8 @@ class SerialLine:
         if faults:
             self.faults += 1
             await self._send_bytes(damaged(data, self._random))
-            await self._until(lambda: any(answer.command == Command.ERROR for answer in self.frames), "ERROR")
-            self.frames = [answer for answer in self.frames if answer.command != Command.ERROR]
+            await self._until(lambda: self.answers.has_error, "ERROR")
+            self.answers.drop_errors()
         await self._send_bytes(data, pauses=faults)
 
     async def _send_bytes(self, data: bytes, pauses: bool = False) -> None:
@@ -74,7 +67,6 @@ class SerialLine:
                 await Timer(self._random.randrange(1, 400), unit="ns")
 
     async def _receive(self) -> None:
-        received = bytearray()
         while True:
             if self._dut.tx.value == 1:
                 await self._dut.tx.value_change
@@ -86,43 +78,31 @@ class SerialLine:
                 await Timer(self._bit_ns, unit="ns")
             if self._dut.tx.value != 1:
                 raise BenchFailure(f"tx: byte {byte:#04x} has no stop bit")
-            self.last_ns = get_sim_time("ns")
-            if byte:
-                received.append(byte)
-            else:
-                data = cobs.decode(bytes(received))
-                received.clear()
-                if data[0] == Command.RESET_DONE:
-                    self._session = data[1]
-                frame = Frame.from_bytes(data, self._session)
-                if frame.command == Command.TAKEN:
-                    self.taken = frame.sequence
-                else:
-                    self.frames.append(frame)
+            if not byte and self.answers.is_between:
+                raise BenchFailure("tx: a delimiter came that ends no frame")
+            self.answers.take(byte)
 
     async def wait(self, count: int) -> None:
         """Wait until `count` frames came in all."""
-        await self._until(lambda: len(self.frames) >= count, f"answer {count}")
+        await self._until(lambda: len(self.answers.frames) >= count, f"answer {count}")
 
     async def wait_taken(self, sequence: int) -> None:
         """Wait until the device has taken the DATA frame of a sequence number."""
-        await self._until(lambda: self.taken == (sequence + 1) % 256, f"TAKEN of DATA {sequence}")
+        await self._until(lambda: self.answers.taken == (sequence + 1) % 256, f"TAKEN of DATA {sequence}")
 
     async def _until(self, done: Callable[[], bool], what: str) -> None:
         """Wait for something, as long as anything comes."""
         begin = get_sim_time("ns")
         while not done():
             await Timer(self._bit_ns * 10, unit="ns")
-            if get_sim_time("ns") - max(begin, self.last_ns) > QUIET_BITS * self._bit_ns:
-                raise BenchFailure(f"tx: {what} did not come, {len(self.frames)} answers came before")
+            if get_sim_time("ns") - max(begin, self.answers.last_ns) > QUIET_BITS * self._bit_ns:
+                raise BenchFailure(f"tx: {what} did not come, {len(self.answers.frames)} answers came before")
 
 
 @cocotb.test()
 async def device_answers_at_its_pins(dut: Any) -> None:
     """Identity, reset, images back to back: every output byte equal, nothing missing, nothing extra."""
-    plan = json.loads(Path(os.environ["NNHW_PLAN"]).read_text(encoding="utf-8"))
-    with np.load(plan["arrays"], allow_pickle=False) as stored:
-        images, outputs = stored["input"], stored["output"]
+    plan, images, outputs = read_plan()
     dut.rx.value = 1
     await start(dut)
     await ClockCycles(dut.clk, 8 * plan["divisor"])
@@ -139,9 +119,6 @@ async def device_answers_at_its_pins(dut: Any) -> None:
     per_image = -(-outputs.shape[1] // PAYLOAD_LIMIT_BYTES)
     await line.wait(2 + per_image * len(images))
     await Timer(40 * 10 * plan["divisor"] * CLOCK_NS, unit="ns")  # for answers that nobody expects
-    mismatches = judge(line.frames, images.shape[1], outputs, per_image)
-    cycles = round((line.last_ns - begin) / CLOCK_NS)
-    document = {"frames": len(images), "mismatches": mismatches, "cycles": cycles, "faults": line.faults}
-    Path(plan["result"]).write_text(json.dumps(document), encoding="utf-8")
-    if mismatches:
-        raise BenchFailure(f"tx: {mismatches} of {len(images)} images have a wrong output")
+    mismatches = judge(line.answers.frames, images.shape[1], outputs, per_image)
+    cycles = round((line.answers.last_ns - begin) / CLOCK_NS)
+    conclude(plan, len(images), mismatches, cycles, line.faults, "tx")

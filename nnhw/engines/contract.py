@@ -141,7 +141,10 @@ class RequantizingConfig(EngineConfig):
     Such an engine has the parameter `requantizer`; where it is None, raw results leave.
     """
 
-    requantizer: Requantizer | None
+    if TYPE_CHECKING:
+        # No annotation while it runs: those of all bases are evaluated when an accelerator is loaded, and this type is
+        # not imported here then.
+        requantizer: Requantizer | None
 
     @property
     @abstractmethod

@@ -46,6 +46,27 @@ class BlockRamMap:
 
 
 @dataclass(frozen=True)
+class PlaceSeconds:
+    """How long one seed of place and route takes, in seconds of a core: a line through what was measured.
+
+    Parameters
+    ----------
+    start_s: for a design of a few cells, as nextpnr loads the device.
+    thousand_lc_s: for each 1,000 logic cells of the netlist.
+    spread: factor by which a design may take less or more, as one that is harder to route does.
+    """
+
+    start_s: float
+    thousand_lc_s: float
+    spread: float
+
+    def between(self, lc: int) -> tuple[float, float]:
+        """Return the least and the most seconds to expect for a number of logic cells."""
+        expected = self.start_s + self.thousand_lc_s * lc / 1000
+        return expected / self.spread, expected * self.spread
+
+
+@dataclass(frozen=True)
 class Tools:
     """Synthesis, place and route, packing.
 
@@ -69,6 +90,7 @@ class Tools:
     flip_flops: returns yosys commands for a device that restrict the kinds of flip-flops; run before yosys maps them.
     block_ram_columns: returns the places for block RAMs on a device, see `nnhw.flow.implementation.floorplan`; empty
         where nothing is arranged.
+    place_seconds: how long place and route takes; None: not measured.
     """
 
     synth: Callable[[str, bool], str]
@@ -86,6 +108,7 @@ class Tools:
     table: str | None
     flip_flops: Callable[[str], tuple[str, ...]]
     block_ram_columns: Callable[[str], Columns]
+    place_seconds: PlaceSeconds | None = None
 
     @property
     def names(self) -> tuple[str, str, str]:

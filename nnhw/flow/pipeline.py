@@ -77,6 +77,12 @@ class Build:
         """The mapped network."""
         return Accelerator.load(self.path)
 
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds that each stage took when it last ran, by name; what ran beside each other overlaps."""
+        path = self.path / TIMING
+        return read_json(path) if path.is_file() else {}
+
     def _repr_html_(self) -> str:
         report, rate, cycles = self.report, self.report["inferences_per_second"], self._cycles
         taken = {
@@ -165,7 +171,7 @@ def build(
     base: build folder of a network that differs in its weights alone: its layout is kept, and only the contents of
         memories are changed; default: the folder `out`, where it holds a finished build. A network that differs in
         more is built as a whole.
-    link: `uart` or `spi`, where the board has it; default: the link that its board file names.
+    link: `uart`, `spi`, `ftdi` or `usb`, where the board has it; default: the link that its board file names.
     input: `i2s`, `pdm` or `camera`, where the board has its pins and the model is a `nnhw.nn.SensorModel`: a sensor
         feeds the network, and no computer takes part; default: what its board file names, mostly none.
     calibrate: data with which a float model is quantized, as `nnhw.quantize` takes it; None: the model has quantizers.
@@ -320,12 +326,12 @@ def _run_stages(selected: Sequence[BuildStage], job: Job) -> None:
 
     A bitstream is handed out only when the simulation has passed; one that fails ends synthesis, place and route.
     """
-    named = {stage.name: stage for stage in selected}
     before = [stage for stage in selected if stage.name not in (*BESIDE, "build", "netlist")]
     for stage in before:
         _advance(stage, job)
-    others, build = [named[name] for name in BESIDE if name in named], named.get("build")
-    if build and job.options.jobs > 1 and not all(_is_current(stage, job) for stage in (build, *others)):
+    rest = selected[len(before) :]
+    others, build = ([stage for stage in rest if stage.name in names] for names in (BESIDE, ("build",)))
+    if build and job.options.jobs > 1 and not all(_is_current(stage, job) for stage in (*others, *build)):
         watched = dataclasses.replace(job, progress=NamedProgress(job.progress))
 
         def simulate() -> None:
@@ -333,10 +339,10 @@ def _run_stages(selected: Sequence[BuildStage], job: Job) -> None:
                 _advance(stage, watched)
 
         with Beside(simulate, job.options.jobs) as beside:
-            _advance(build, job, beside.finish)
+            _advance(build[0], job, beside.finish)
             beside.finish()
-        others, build = [], None
-    for stage in (*others, *([build] if build else []), *([named["netlist"]] if "netlist" in named else [])):
+        rest = [stage for stage in rest if stage.name == "netlist"]
+    for stage in rest:
         _advance(stage, job)
 
 

@@ -108,8 +108,8 @@ def check_speed(accelerator: Accelerator, front: SensorFront, clock_hz: float) -
 
 def front_cost(front: SensorFront, family: Family) -> Cost:
     """Return what stands around the network: front end, buffer of a frame, largest result, serial port."""
-    elements = int(np.prod(front.shape))
-    buffer = Cost(ebr=family.block_rams(elements, 8))
+    elements, bits = int(np.prod(front.shape)), (front.high - front.low).bit_length()
+    buffer = Cost(ebr=family.block_rams(elements, bits))
     return buffer + COSTS[front.kind](front, family)
 
 

@@ -20,7 +20,7 @@ from nnhw.flow.folder.manifest import read_fact
 from nnhw.flow.models.sensing import SIGNALS, expected_of
 from nnhw.flow.options import Options
 from nnhw.flow.sensing import beside, check_ends, check_speed, load_front, sensor_options
-from nnhw.flow.tools.progress import Progress
+from nnhw.flow.tools.progress import Progress, noted
 from nnhw.flow.tools.sources import code_hash
 from nnhw.sensors import SensorFront, table_of
 
@@ -176,11 +176,11 @@ def map_stage(job: Job, out: Path) -> None:
 
     body = ir.load(job.path("lower.ir"))
     front = job.front()
-    if front is None:
-        mapped, facts = map_on_board(body, job.board, job.options)
-    else:
-        options = sensor_options(job.board, front, job.options)
-        mapped, facts = map_on_board(body, job.board, options, beside(job.board, front))
+    options = job.options if front is None else sensor_options(job.board, front, job.options)
+    others = () if front is None else (beside(job.board, front),)
+    with noted("nnhw.mapping", job.progress):
+        mapped, facts = map_on_board(body, job.board, options, *others)
+    if front is not None:
         check_ends(ir.load(job.path("head.ir")), ir.load(job.path("tail.ir")), mapped.accelerator, front)
         check_speed(mapped.accelerator, front, facts["clock_hz"])
     mapped.accelerator.save(out)

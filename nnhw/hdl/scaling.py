@@ -13,8 +13,8 @@ from nnhw.engines.requantize import (
     DSP_PIECE_BITS,
     FUSED_FACTOR_BITS,
     HIGH_SHIFT,
+    ConstantProduct,
     DoubleScaler,
-    Product,
     Scaler,
     index_span,
     lower_bits,
@@ -40,7 +40,9 @@ class MultiplyAddUnit(RequantizerUnit):
     dsp: bool
     logic: bool
 
-    def multiply_add(self, m: Module, product: Product, raws: list[Value], addresses: list[Value]) -> list[Value]:
+    def multiply_add(
+        self, m: Module, product: ConstantProduct, raws: list[Value], addresses: list[Value]
+    ) -> list[Value]:
         """Return the result of each lane, `product.bits` bits in two's complement, `product.latency` moves later.
 
         Parameters
@@ -68,7 +70,7 @@ class MultiplyAddUnit(RequantizerUnit):
             results.append(self._add(m, f"result_{lane}", value, addends[lane], product.bits, product.moves))
         return [result.as_signed() for result in results]
 
-    def _additions(self, m: Module, product: Product, raws: list[Value]) -> list[Value]:
+    def _additions(self, m: Module, product: ConstantProduct, raws: list[Value]) -> list[Value]:
         """Return the results where nothing is multiplied: the sums plus one number, the same for all channels."""
         addend = Const(int(product.addend.flat[0]) % (1 << product.bits), product.bits)
         results = []
@@ -78,7 +80,7 @@ class MultiplyAddUnit(RequantizerUnit):
             results.append(self._add(m, f"result_{lane}", value, addend, product.bits, product.moves).as_signed())
         return results
 
-    def _fused(self, m: Module, product: Product, raws: list[Value], addresses: list[Value]) -> list[Value]:
+    def _fused(self, m: Module, product: ConstantProduct, raws: list[Value], addresses: list[Value]) -> list[Value]:
         """Return the results, each made by one DSP block that multiplies and adds; see `multiply_add`."""
         factors, summands = ([int(value) for value in values.ravel()] for values in product.constants)
         words = self.constants(m, "multipliers", factors, product.multiplier_bits, addresses, self.logic)
@@ -129,7 +131,7 @@ class MultiplyAddUnit(RequantizerUnit):
         return Cat(low_later, top)
 
     def _logic_products(
-        self, m: Module, product: Product, raws: list[Value], addresses: list[Value]
+        self, m: Module, product: ConstantProduct, raws: list[Value], addresses: list[Value]
     ) -> list[list[Term]]:
         """Return the partial products of each lane, one for each digit that is not 0 in all channels."""
         digits = product.digits
@@ -156,7 +158,7 @@ class MultiplyAddUnit(RequantizerUnit):
         multiple = digit_multiple(digit, Cat(number, Const(0, 1)), Cat(Const(0, 1), number))
         return self.register(m, name, multiple, unsigned(len(number) + 1))
 
-    def _addends(self, product: Product) -> list[int]:
+    def _addends(self, product: ConstantProduct) -> list[int]:
         """Return the addends of all channels, corrected for the partial products in logic.
 
         A partial product of digit -1 is the complement of the sum x in n + 1 bits, and -x = ~x + 1 - 2**(n + 1). A
@@ -174,7 +176,9 @@ class MultiplyAddUnit(RequantizerUnit):
             for addend, ones, multiplier in zip(addends, negative, product.multiplier.ravel().tolist(), strict=True)
         ]
 
-    def _dsp_products(self, m: Module, product: Product, raws: list[Value], addresses: list[Value]) -> list[list[Term]]:
+    def _dsp_products(
+        self, m: Module, product: ConstantProduct, raws: list[Value], addresses: list[Value]
+    ) -> list[list[Term]]:
         """Return the products of the pieces of both factors, lowest first: factors and products are in registers.
 
         They are plain multiplications, from which synthesis makes DSP blocks.

@@ -343,8 +343,8 @@ def unscheduled_cost(
     Parameters
     ----------
     depths: by name, depths of FIFOs in front of joins, in frames, of another accelerator of the same layers: what these
-        FIFOs hold depends little on the foldings, so the cost is a close estimate. Without a depth, a FIFO counts as
-        the shallowest one.
+        FIFOs hold depends little on the foldings, so the cost is a close estimate. A FIFO without one counts
+        as a shallow one.
     movable: whether FIFOs may move to large RAM, so that with one in it the cost is not known.
 
     Returns

@@ -113,22 +113,18 @@ class DesignSpace:
         """Return the cost of that accelerator without scheduling it; None if it is not known.
 
         It is exact if no branches join. Else it is an estimate, with FIFOs as deep as in the accelerator that was made
-        last; before there is one, it is a lower bound (`is_bound`).
+        last; so it is not known before there is one.
 
         Parameters
         ----------
         movable: whether FIFOs may move to large RAM, so that with one in it the cost is not known.
         """
-        if self.step.states:
-            # Which FIFOs a loop keeps is only known with its schedule.
+        # Which FIFOs a loop keeps is only known with its schedule.
+        joins = any(len(layer.inputs) > 1 for layer in self.layers)
+        if self.step.states or (joins and not self._accelerators):
             return None
         plans = self._plans(placed)
         return unscheduled_cost(self.layers, plans, self.step, self.family, self.sequences, self._depths, movable)
-
-    @property
-    def is_bound(self) -> bool:
-        """Whether `expected_cost` is a lower bound only: branches join, and no depths of their FIFOs are known yet."""
-        return not self._accelerators and any(len(layer.inputs) > 1 for layer in self.layers)
 
     def _plans(self, placed: Sequence[Folding]) -> list[LayerPlan]:
         return [self._planner.plan(layer, folding) for layer, folding in zip(self.layers, placed, strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +24,7 @@ from nnhw.mapping.reader import read_layers
 from nnhw.mapping.schedule import into_large_ram, into_registers, with_schedule
 from nnhw.mapping.waits import waits, without_waits
 
+LOGGER = logging.getLogger("nnhw.mapping")
 MOST_ROUNDS = 5
 LEAST_ROOM = 0.01
 """Where a mapping is too large, the next try leaves at least this share of the logic for FIFOs and converters."""
@@ -166,10 +168,7 @@ class Mapper:
         family, left, failed = self.space.family, budget, 0
         stretched = replace(budget, lc=family.room.stretch * budget.lc, ff=family.room.stretch * budget.ff)
         placed, total = list[Folding](), Cost()
-        rounds = 0
-        while rounds < MOST_ROUNDS:
-            # Rounds that a lower bound rules out take next to no time.
-            rounds += not self.space.is_bound
+        for _ in range(MOST_ROUNDS):
             try:
                 placed = PartMover(self.space, left).thresholds(*self.fastest(left, intervals, busy))
             except MappingError:
@@ -225,13 +224,17 @@ class Mapper:
             return into_registers(found, accelerator_cost(found, family).ebr - budget.ebr, family)
 
         total = accelerator_cost(accelerator, family)
-        if total.ebr <= budget.ebr:
-            return accelerator, total
         stretched = replace(budget, lc=family.room.stretch * budget.lc, ff=family.room.stretch * budget.ff)
-        moved = in_registers(in_large_ram(accelerator))
-        if not _fits(accelerator_cost(moved, family), stretched):
-            moved = in_large_ram(in_registers(accelerator))
-        return moved, accelerator_cost(moved, family)
+        if total.ebr > budget.ebr:
+            moved = in_registers(in_large_ram(accelerator))
+            fits = _fits(accelerator_cost(moved, family), stretched)
+            accelerator = moved if fits else in_large_ram(in_registers(accelerator))
+            total = accelerator_cost(accelerator, family)
+        LOGGER.info(
+            "an engine for each layer: %s cycles a frame with %s logic cells and %s block RAMs",
+            *(f"{count:,.0f}" for count in (accelerator.schedule.interval_cycles, total.lc, total.ebr)),
+        )
+        return accelerator, total
 
     def _slower_that_fits(
         self, budget: Budget, left: Budget, stretched: Budget, intervals: Sequence[int], busy: float | None

@@ -107,14 +107,14 @@ class Planner:
         self.datapaths = Datapaths(self.encodings, family)
         # The array of the folding that was planned last, and its cost: the next one often differs in its buffer only.
         self._last_array: tuple[tuple[str, Folding], MatmulConfig] | None = None
-        self._last_cost: tuple[MatmulConfig, Cost] | None = None
+        self._last_cost: tuple[EngineConfig, Cost] | None = None
 
     def cost(self, plan: LayerPlan) -> Cost:
         """Return the resources of the engines of a plan."""
         return sum(map(self._cost, plan.configs), Cost())
 
     def _cost(self, config: EngineConfig) -> Cost:
-        if not isinstance(config, MatmulConfig):
+        if self._last_array is None or config is not self._last_array[1]:
             return cost(config, self.family)
         if self._last_cost is None or self._last_cost[0] is not config:
             self._last_cost = config, cost(config, self.family)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Protocol, get_type_hints
 
 import numpy as np
 import pytest
 
 from nnhw.accelerator import Accelerator, InputFormat, OutputFormat
 from nnhw.accelerator.document import dump, load
-from nnhw.accelerator.stages import Stage
+from nnhw.accelerator.stages import BUILT_IN, Stage
 from nnhw.accelerator.streams import Stream
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.shared.array import Requantizing
@@ -143,3 +143,8 @@ def test_accelerator_rejects_files_whose_parts_do_not_fit(tmp_path: Any, changes
         Accelerator.load(tmp_path)
     assert message in str(error.value)
     assert str(error.value).startswith(f"'{tmp_path / 'accelerator.json'}' describes no accelerator (ValueError(")
+
+
+@pytest.mark.parametrize("kind", BUILT_IN)
+def test_types_of_the_parameters_of_each_engine_are_known_when_a_document_is_read(kind: type) -> None:
+    assert set(get_type_hints(kind)) == {field.name for field in fields(kind)}

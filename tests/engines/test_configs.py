@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -145,3 +146,9 @@ def test_every_engine_has_a_row_in_every_table() -> None:
     # The hardware of a shared engine is made of its array, and so is its cost.
     assert engines - {SharedConfig} == HARDWARE.keys()
     assert engines - {SharedConfig} == _COSTS.keys() - {PackConfig, UnpackConfig}
+
+
+@pytest.mark.parametrize("kind", BUILT_IN, ids=lambda kind: kind.__name__)
+def test_types_of_all_parameters_are_known_where_an_accelerator_is_loaded(kind: type[EngineConfig]) -> None:
+    hints = get_type_hints(kind)
+    assert {field.name for field in dataclasses.fields(kind)} <= set(hints)  # type: ignore[arg-type]

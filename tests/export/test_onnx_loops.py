@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import numpy as np
@@ -28,13 +29,19 @@ def sequences(body: Graph, steps: int, seed: int) -> np.ndarray:
     return np.where(codes < 1, -1, 1) if kind.bipolar else codes
 
 
+@functools.cache
+def drawn(seed: int) -> Graph:
+    """Return the integers of a drawn network."""
+    return split(lower(random_recurrent(seed, reverses=True))).body
+
+
 @pytest.mark.parametrize("optimized", [True, False])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_drawn_loops_give_the_same_integers(seed: int, optimized: bool) -> None:
     from nnhw.export.onnx import to_bytes, to_onnx
     from nnhw.export.onnx_runtime import run_file
 
-    body = split(lower(random_recurrent(seed, reverses=True))).body
+    body = drawn(seed)
     content = to_bytes(to_onnx(body))
     for steps in STEPS:
         codes = sequences(body, steps, seed)
@@ -42,7 +49,7 @@ def test_drawn_loops_give_the_same_integers(seed: int, optimized: bool) -> None:
 
 
 def test_loops_of_the_drawn_networks_are_of_all_kinds() -> None:
-    graphs = [split(lower(random_recurrent(seed, reverses=True))).body for seed in SEEDS]
+    graphs = [drawn(seed) for seed in SEEDS]
     assert max(len(scan.states) for graph in graphs for _, scan in graph.loops) >= 3
     assert {len(graph.loops) for graph in graphs} == {1, 2}
     names = {node.op.name for graph in graphs for node in graph.nodes}

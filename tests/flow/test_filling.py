@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nnhw.errors import BuildError
 from nnhw.flow.implementation.asc import ORDERS, AscLayout, reorder
-from nnhw.flow.implementation.block_rams import BITS, Piece, find_pieces, read_init, write_init
+from nnhw.flow.implementation.block_rams import BITS, RamPiece, find_pieces, read_init, write_init
 from nnhw.flow.implementation.contents import Parted, marker
 from nnhw.flow.implementation.filling import Slots, block_ram_mark, locate, mark, table_marks
 from tests.flow.test_asc import RAM, TILE
@@ -181,5 +181,5 @@ def test_mark_leaves_a_netlist_whose_memories_are_not_found(tmp_path: Path) -> N
 
 
 def test_a_piece_beyond_the_end_of_its_memory_is_zero() -> None:
-    piece = Piece("rom.0.1", "rom", tuple((256, bit) for bit in range(16)))
+    piece = RamPiece("rom.0.1", "rom", tuple((256, bit) for bit in range(16)))
     assert piece.fill(np.ones((257, 16), np.uint8)).sum() == 16

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import logging
 import re
 
 import pytest
 from rich.console import Console
 
-from nnhw.flow.tools.progress import PlainProgress, Progress, RichProgress, SilentProgress, make_progress
+from nnhw.flow.tools.progress import PlainProgress, Progress, RichProgress, SilentProgress, make_progress, noted
 
 
 def work(progress: Progress) -> None:
@@ -59,3 +60,14 @@ def test_progress_fits_the_stream() -> None:
 def test_progress_silent_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     work(SilentProgress())
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(("period_s", "shown"), [(0.0, ["first", "second"]), (60.0, [])])
+def test_progress_notes_what_a_part_logs_unless_it_is_quick(period_s: float, shown: list[str]) -> None:
+    stream, logger = io.StringIO(), logging.getLogger("nnhw.part")
+    with noted("nnhw.part", PlainProgress(stream), period_s):
+        logger.info("%s", "first")
+        logger.info("second")
+    logger.info("behind it")
+    assert stream.getvalue().splitlines() == shown
+    assert not logger.handlers

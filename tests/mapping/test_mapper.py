@@ -25,6 +25,7 @@ from nnhw.mapping.mapper import map_body
 from nnhw.mapping.placement import PartMover
 from nnhw.mapping.reader import read_layers
 from tests.mapping.bodies import LayerSpec, codes_of, make_body
+from tests.mapping.networks import NETWORKS
 
 LARGE = Budget(lc=100_000, ebr=1000)
 U4, I8 = IntType(0, 15), IntType(-128, 127)
@@ -103,6 +104,16 @@ def test_cost_of_a_chain_is_known_before_its_schedule(family: Family) -> None:
     space = DesignSpace(body, read_layers(body), family)
     placed = [candidates[0].folding for candidates in space.frontiers({})]
     assert space.expected_cost(placed) == accelerator_cost(space.accelerator(placed, "test"), family)
+
+
+def test_cost_where_branches_join_is_known_once_there_are_depths() -> None:
+    body = NETWORKS["residual"]()
+    space = DesignSpace(body, read_layers(body), ICE40)
+    placed = [candidates[0].folding for candidates in space.frontiers({})]
+    assert space.expected_cost(placed) is None
+    exact = accelerator_cost(space.accelerator(placed, "test"), ICE40)
+    assert space.expected_cost(placed) == exact
+    assert space.expected_cost(placed, movable=True) is None
 
 
 def test_mapping_stays_in_its_budget() -> None:

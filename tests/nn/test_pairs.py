@@ -89,8 +89,13 @@ def made(name: str) -> tuple[nn.Module, Tensor]:
     return BLOCKS[name]().eval(), torch.randn(30, 2, 4, 5)
 
 
-@pytest.mark.parametrize(("weight_bits", "act_bits"), [(8, 8), (4, 3)])
-@pytest.mark.parametrize("name", BLOCKS)
+FEW_BITS = ("mobilenet_v3", "classic", "glu_of_rows", "greater")
+"""Blocks that are quantized to unlike and few bits, too."""
+
+
+@pytest.mark.parametrize(
+    ("name", "weight_bits", "act_bits"), [*((name, 8, 8) for name in BLOCKS), *((name, 4, 3) for name in FEW_BITS)]
+)
 def test_block_lowers_exactly(name: str, weight_bits: int, act_bits: int) -> None:
     model, images = made(name)
     quantized = nnhw.quantize(model, images, weight_bits, act_bits)

@@ -84,7 +84,7 @@ def test_pdm_filter_gives_the_sound_back_that_was_modulated() -> None:
 
 
 def test_frame_buffer_sends_the_last_codes_oldest_first_whatever_stalls() -> None:
-    buffer, frames = FrameBuffer(5, 7), []
+    buffer, frames = FrameBuffer(5, 7, 3), []
 
     async def send(ctx: Any, codes: list[int], stalls: int) -> None:
         # Told to send in the cycle of the last code, or in the one behind it.

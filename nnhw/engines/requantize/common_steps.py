@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from nnhw.engines.requantize.product import Product, reject_wide
+from nnhw.engines.requantize.product import ConstantProduct, reject_wide
 from nnhw.engines.requantize.ranked import RankedSteps, reaching
 from nnhw.ir.types import IntType
 
@@ -62,9 +62,9 @@ class CommonSteps:
         return int(self.multiplier.shape[0])
 
     @cached_property
-    def product(self) -> Product:
+    def product(self) -> ConstantProduct:
         """The multiply-add."""
-        return Product(self.multiplier, self.addend, self.raw, self.dsp, self.fused)
+        return ConstantProduct(self.multiplier, self.addend, self.raw, self.dsp, self.fused)
 
     @cached_property
     def ranked(self) -> RankedSteps:

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from nnhw.engines.requantize.base import codes_of
-from nnhw.engines.requantize.product import Product, reject_wide
+from nnhw.engines.requantize.product import ConstantProduct, reject_wide
 from nnhw.errors import MappingError
 from nnhw.ir.types import IntType
 
@@ -82,9 +82,9 @@ class DoubleScaler:
         return int(self.multiplier.shape[0])
 
     @cached_property
-    def product(self) -> Product:
+    def product(self) -> ConstantProduct:
         """The multiply-add of the first rounding."""
-        return Product(self.multiplier[:, None], self.addend[:, None], self.raw, self.dsp)
+        return ConstantProduct(self.multiplier[:, None], self.addend[:, None], self.raw, self.dsp)
 
     @property
     def high_range(self) -> tuple[int, int]:

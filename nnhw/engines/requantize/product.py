@@ -52,7 +52,7 @@ def pieces(bits: int) -> int:
 
 
 @dataclass(frozen=True)
-class Product:
+class ConstantProduct:
     """The pipelined sum `raw * multiplier[channel] + addend[channel]`, as all multiplying requantizers compute it.
 
     Parameters
@@ -191,7 +191,7 @@ class Product:
         return 1 + self.dsp + 1 + sum(self.level_moves) + self.moves
 
 
-def reject_wide(product: Product) -> None:
+def reject_wide(product: ConstantProduct) -> None:
     """Refuse a product of more than 64 bits: neither int64 in the golden function nor two adders hold it.
 
     Raises

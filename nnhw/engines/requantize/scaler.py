@@ -9,7 +9,7 @@ import numpy as np
 
 from nnhw.engines.requantize.base import codes_of, index_span
 from nnhw.engines.requantize.multiply_shift import MultiplyShift
-from nnhw.engines.requantize.product import FUSED_BITS, FUSED_FACTOR_BITS, Product, reject_wide
+from nnhw.engines.requantize.product import FUSED_BITS, FUSED_FACTOR_BITS, ConstantProduct, reject_wide
 from nnhw.engines.requantize.thresholds import count_reached
 from nnhw.errors import MappingError
 from nnhw.ir.types import IntType
@@ -83,9 +83,9 @@ class Scaler:
         return int(self.multiplier.shape[1])
 
     @cached_property
-    def product(self) -> Product:
+    def product(self) -> ConstantProduct:
         """The multiply-add."""
-        return Product(self.multiplier, self.addend, self.raw, self.dsp, self.fused)
+        return ConstantProduct(self.multiplier, self.addend, self.raw, self.dsp, self.fused)
 
     @property
     def latency(self) -> int:

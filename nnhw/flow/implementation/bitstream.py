@@ -197,7 +197,10 @@ class ClockTrial:
         self.netlists[clock_hz] = netlist
         seeds = range(1, request.seeds + 1)
         options: dict[str, Any] = {"jobs": request.jobs, "cache": self.cache, "note": self.note}
-        self.note(f"place and route for {clock_hz / 1e6:g} MHz, up to {request.seeds} seeds, {request.jobs} at a time")
+        self.note(
+            f"place and route for {clock_hz / 1e6:g} MHz, up to {request.seeds} seeds, {request.jobs} at a time"
+            f"{expected_seconds(self._family, netlist.resources.lc)}"
+        )
         yield from place_seeds(netlist, design.constraints, self.board, clock_hz, seeds, **options)
 
     def _synthesize(self, rtlil: str, folder: Path, clock_hz: int) -> Netlist:
@@ -284,6 +287,14 @@ class _Filling:
         """Return the contents of a design apart, as those of this one are."""
         assert family.tools.table is not None
         return part(design.rtlil, self.kept, family.tools.table)
+
+
+def expected_seconds(family: Family, lc: int) -> str:
+    """Return what is said about the seconds of a seed before it begins; an empty text where nothing was measured."""
+    if family.tools.place_seconds is None:
+        return ""
+    least, most = family.tools.place_seconds.between(lc)
+    return f"; a seed of {lc:,} logic cells takes {least:.0f} to {most:.0f} s of a core"
 
 
 def _move(files: dict[str, Path], out: Path) -> None:

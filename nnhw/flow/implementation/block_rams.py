@@ -27,7 +27,7 @@ Source = tuple[int, int]
 
 
 @dataclasses.dataclass(frozen=True)
-class Piece:
+class RamPiece:
     """A block RAM that holds a part of a memory.
 
     Parameters
@@ -73,7 +73,7 @@ def write_init(parameters: dict[str, str], bits: np.ndarray) -> None:
     parameters |= {f"INIT_{row:X}": text[(_ROWS - 1 - row) * size :][:size] for row in range(_ROWS)}
 
 
-def find_pieces(module: Module, memories: Mapping[str, Sequence[int]]) -> tuple[list[Piece], list[str]]:
+def find_pieces(module: Module, memories: Mapping[str, Sequence[int]]) -> tuple[list[RamPiece], list[str]]:
     """Return the block RAMs that hold the memories of a netlist, whose contents are markers.
 
     Parameters
@@ -99,7 +99,7 @@ def find_pieces(module: Module, memories: Mapping[str, Sequence[int]]) -> tuple[
     return found, unknown
 
 
-def _pieces_of(cells: Mapping[str, Any], path: str, words: np.ndarray, names: Sequence[str]) -> list[Piece] | None:
+def _pieces_of(cells: Mapping[str, Any], path: str, words: np.ndarray, names: Sequence[str]) -> list[RamPiece] | None:
     """Return the pieces of one memory in the block RAMs `names`; None where they are ambiguous."""
     pieces = []
     known: dict[int, dict[bytes, list[Source]]] = {}
@@ -113,7 +113,7 @@ def _pieces_of(cells: Mapping[str, Any], path: str, words: np.ndarray, names: Se
         found = [known[width].get(column.tobytes(), []) if column.any() else [None] for column in columns]
         if any(len(candidates) != 1 for candidates in found):
             return None
-        pieces.append(Piece(name, path, tuple(candidates[0] for candidates in found)))
+        pieces.append(RamPiece(name, path, tuple(candidates[0] for candidates in found)))
     # Nothing is taken for granted: markers that go through these pieces are what the netlist has.
     if all(np.array_equal(piece.fill(words), read_init(cells[piece.cell]["parameters"])) for piece in pieces):
         return pieces

@@ -18,7 +18,7 @@ import numpy as np
 
 from nnhw.errors import BuildError
 from nnhw.flow.implementation.asc import AscLayout, Position, Table, canonical, find_tables, is_distinct, reorder
-from nnhw.flow.implementation.block_rams import BITS, Piece, find_pieces, read_init, write_init
+from nnhw.flow.implementation.block_rams import BITS, RamPiece, find_pieces, read_init, write_init
 from nnhw.flow.implementation.cells import Module
 from nnhw.flow.implementation.contents import TABLE_BITS, Parted
 
@@ -38,7 +38,7 @@ class MarkedNetlist:
     tables: marks of the lookup tables by name.
     """
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[RamPiece, ...]
     tables: Mapping[str, int]
 
 
@@ -46,7 +46,7 @@ class MarkedNetlist:
 class Ram:
     """A block RAM of a layout, and what it holds."""
 
-    piece: Piece
+    piece: RamPiece
     position: Position
 
 
@@ -137,7 +137,7 @@ class Slots:
             raise ValueError(f"it has format {document['format']!r}")
         rams = [
             Ram(
-                Piece(
+                RamPiece(
                     str(ram["cell"]),
                     str(ram["memory"]),
                     tuple(None if source is None else _whole(source, 2) for source in ram["columns"]),
@@ -197,7 +197,7 @@ def mark(netlist: Path, parted: Parted) -> tuple[MarkedNetlist, list[str]]:
     return MarkedNetlist(tuple(pieces), tables), []
 
 
-def block_ram_mark(piece: Piece) -> np.ndarray:
+def block_ram_mark(piece: RamPiece) -> np.ndarray:
     """Return the bits [4096] by which a block RAM is found in a layout."""
     digest = hashlib.shake_256(f"block RAM {piece.cell}".encode()).digest(BITS // 8)
     return np.unpackbits(np.frombuffer(digest, np.uint8))

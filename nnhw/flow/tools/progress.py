@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 import time
 from collections.abc import Iterator
@@ -24,6 +25,41 @@ class Progress(Protocol):
 
     def advance(self, done: int, total: int) -> None:
         """Show how many of `total` steps of the innermost action are done."""
+
+
+class _Notes(logging.Handler):
+    """Shows what a part logs as notes, at most one every `period_s`, and none before so many seconds."""
+
+    def __init__(self, progress: Progress, period_s: float) -> None:
+        super().__init__(logging.INFO)
+        self._progress, self._period_s = progress, period_s
+        self._last = time.monotonic()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        now = time.monotonic()
+        if now - self._last >= self._period_s:
+            self._last = now
+            self._progress.note(record.getMessage())
+
+
+@contextlib.contextmanager
+def noted(part: str, progress: Progress, period_s: float = 2.0) -> Iterator[None]:
+    """Show what a part of nnhw logs while it works as notes, for parts that know no progress; not all that is quick.
+
+    Parameters
+    ----------
+    part: name of its logger.
+    period_s: least seconds between two notes, and in front of the first.
+    """
+    logger, handler = logging.getLogger(part), _Notes(progress, period_s)
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(handler)
 
 
 class SilentProgress:

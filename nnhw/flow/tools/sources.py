@@ -18,7 +18,7 @@ _BESIDE = {"_sim": "sim", "_boards": "boards"}
 @cache
 def code_hash(package: Path = PACKAGE) -> str:
     """Return the hash of all files that take part in a build: sources, data files, benches and boards."""
-    return _hash(package_files(package))
+    return files_hash(package_files(package))
 
 
 @cache
@@ -28,7 +28,7 @@ def sources_hash(module: str, package: Path = PACKAGE) -> str:
     It is part of the keys of cached results, as it does not change with other modules, unlike `code_hash`. A key needs
     the data files that the module reads as well.
     """
-    return _hash(sources_of(module, package))
+    return files_hash(sources_of(module, package))
 
 
 def package_files(package: Path = PACKAGE) -> dict[str, Path]:
@@ -45,16 +45,23 @@ def package_files(package: Path = PACKAGE) -> dict[str, Path]:
     }
 
 
-def sources_of(module: str, package: Path = PACKAGE) -> dict[str, Path]:
+def sources_of(module: str, *packages: Path) -> dict[str, Path]:
     """Return the module and the modules of nnhw that it imports, directly or through others, by name.
 
     Imports for annotations alone (`if TYPE_CHECKING`) do not count, nor do those inside functions of an `__init__.py`.
+
+    Parameters
+    ----------
+    packages: folders of the packages whose modules count; that of nnhw where none is given.
     """
+    known = {package.name: package for package in packages or (PACKAGE,)}
     found: dict[str, Path] = {}
     waiting = [module]
     while waiting:
         parts = waiting.pop().split(".")
-        for name in (".".join(parts[: count + 1]) for count in range(len(parts))):
+        package = known.get(parts[0])
+        for name in (".".join(parts[: count + 1]) for count in range(len(parts))) if package else ():
+            assert package is not None
             path = _path_of(name, package)
             if path is not None and name not in found:
                 found[name] = path
@@ -68,17 +75,19 @@ def _takes_part(path: Path) -> bool:
 
 
 def _path_of(name: str, package: Path) -> Path | None:
-    """Return the file of a module of the package; None for all else that may be imported."""
-    first, *rest = name.split(".")
-    if first != package.name:
-        return None
-    path = package.joinpath(*rest)
+    """Return the file of a module of the package; None for a name in a module."""
+    path = package.joinpath(*name.split(".")[1:])
     candidates = (path / "__init__.py", path.with_suffix(".py"))
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
-def _imported(path: Path, package: Path) -> Iterator[str]:
-    """Yield the names that a file imports; of `from a import b` both `a` and `a.b`, whatever `b` is."""
+@cache
+def _imported(path: Path, package: Path) -> tuple[str, ...]:
+    """Return the names that a file imports; of `from a import b` both `a` and `a.b`, whatever `b` is."""
+    return tuple(_names(path, package))
+
+
+def _names(path: Path, package: Path) -> Iterator[str]:
     here = path.relative_to(package.parent).parent.parts
     for node in _run(ast.parse(path.read_bytes()), path.name == "__init__.py"):
         if isinstance(node, ast.Import):
@@ -102,7 +111,8 @@ def _run(tree: ast.AST, only_at_import: bool) -> Iterator[ast.AST]:
         yield from _run(node, only_at_import)
 
 
-def _hash(files: Mapping[str, Path]) -> str:
+def files_hash(files: Mapping[str, Path]) -> str:
+    """Return the hash of files and of their names."""
     digest = hashlib.sha256()
     for name in sorted(files):
         content = files[name].read_bytes()

@@ -58,7 +58,7 @@ class SensorDevice(wiring.Component):
         m = Module()
         form = self.accelerator.input_format
         silence = getattr(self.front, "silence", self.front.low) - form.offset
-        m.submodules.frame = frame = FrameBuffer(form.elements, silence)
+        m.submodules.frame = frame = FrameBuffer(form.elements, silence, form.element.bits)
         m.submodules.engine = engine = ByteEngine(self.accelerator, packs=False)
         m.submodules.largest = largest = Largest(self.accelerator.output_format)
         m.submodules.reporter = reporter = Reporter(clocks_per_bit(self.clock_hz, RESULT_BAUD))

@@ -16,28 +16,30 @@ class FrameBuffer(wiring.Component):
     ----------
     elements: of a frame.
     silence: code of all elements at the start.
+    bits: of a code, at most 8.
 
     Members
     -------
-    code, write: In(8), In(1): the next code, with a strobe.
+    code, write: In(bits), In(1): the next code, with a strobe.
     send: In(1), strobe: send what is there, with a code that is written in this cycle; not while `busy`.
     busy: Out(1): a frame is being sent.
-    o: stream of bytes.
+    o: stream of bytes, each with a code in its lowest bits.
 
     Timing: a byte takes two cycles. Codes that are written while a frame is sent take the place of those that were
     sent first, so a frame must have left before as many codes have come as it has sent.
     """
 
-    def __init__(self, elements: int, silence: int) -> None:
+    def __init__(self, elements: int, silence: int, bits: int = 8) -> None:
         self.elements = elements
-        self.silence = silence
-        ports = {"code": In(8), "write": In(1), "send": In(1), "busy": Out(1)}
+        self.silence = silence & ((1 << bits) - 1)
+        self.bits = bits
+        ports = {"code": In(bits), "write": In(1), "send": In(1), "busy": Out(1)}
         super().__init__({**ports, "o": Out(stream.Signature(unsigned(8)))})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         count = self.elements
-        m.submodules.codes = codes = block_ram(count, 8, [self.silence & 0xFF] * count)
+        m.submodules.codes = codes = block_ram(count, self.bits, [self.silence] * count)
         reader, writer = codes.read_port(), codes.write_port()
         oldest, place, left = Signal(range(count)), Signal(range(count)), Signal(range(count))
         m.d.comb += [

@@ -8,7 +8,15 @@ import numpy as np
 
 from nnhw.engines.encoding import bits_for_range, encode
 from nnhw.engines.matmul import LOGIC_ROM_WORDS
-from nnhw.engines.requantize import CommonSteps, DoubleScaler, Product, Scaler, Table, Thresholds, ThresholdSearch
+from nnhw.engines.requantize import (
+    CommonSteps,
+    ConstantProduct,
+    DoubleScaler,
+    Scaler,
+    Table,
+    Thresholds,
+    ThresholdSearch,
+)
 from nnhw.families import Cost, Family
 
 MOST_TOGETHER, PART_LC = 512, 3.3
@@ -161,7 +169,7 @@ def double_roms(scaler: DoubleScaler, raw: tuple[int, int], lanes: int) -> list[
     return [*found, *(rom for rows in (rounding, shift - shift.min()) for rom in _roms(rows, lanes, scaler.logic))]
 
 
-def product_roms(product: Product, raw: tuple[int, int], lanes: int, logic: bool) -> list[Rom]:
+def product_roms(product: ConstantProduct, raw: tuple[int, int], lanes: int, logic: bool) -> list[Rom]:
     """Return the memories of multipliers (in logic: their signed digits) and addends, both [outputs, segments]."""
     addend = product.addend
     if product.dsp:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from nnhw.engines.requantize import DSP_PIECE_BITS, Product, pieces
+from nnhw.engines.requantize import DSP_PIECE_BITS, ConstantProduct, pieces
 
 Operand = tuple[int, int]
 """(shift to the left, bits) of a partial product."""
@@ -16,7 +16,7 @@ def piece_bits(bits: int) -> list[int]:
     return [DSP_PIECE_BITS + 1] * (pieces(bits) - 1) + [bits - last]
 
 
-def tree(product: Product, operands: Sequence[Operand]) -> Iterator[tuple[int, int, int | None]]:
+def tree(product: ConstantProduct, operands: Sequence[Operand]) -> Iterator[tuple[int, int, int | None]]:
     """Yield (bits, moves, passed) for each result of the tree, level by level.
 
     Parameters

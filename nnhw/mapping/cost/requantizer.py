@@ -14,8 +14,8 @@ from nnhw.engines.requantize import (
     DSP_PIECE_BITS,
     HIGH_SHIFT,
     CommonSteps,
+    ConstantProduct,
     DoubleScaler,
-    Product,
     Requantizer,
     Scaler,
     Table,
@@ -105,7 +105,7 @@ def _search_cost(search: ThresholdSearch, lanes: int, raw: tuple[int, int], fami
     return own + _constants(search_roms(search, raw, lanes), family)
 
 
-def _product_cost(product: Product, lanes: int, depth: int, segments: int, lost: int, family: Family) -> Cost:
+def _product_cost(product: ConstantProduct, lanes: int, depth: int, segments: int, lost: int, family: Family) -> Cost:
     """Return the cost of a multiply-add without its constants: partial products, their tree, the addend.
 
     Parameters
@@ -130,7 +130,7 @@ def _product_cost(product: Product, lanes: int, depth: int, segments: int, lost:
     return address + lanes * _logic_lane(product, words, lost, logic)
 
 
-def _dsp_lane(product: Product, words: int, lost: int, family: Family) -> tuple[Cost, int]:
+def _dsp_lane(product: ConstantProduct, words: int, lost: int, family: Family) -> tuple[Cost, int]:
     """Return the cost of one lane's multiply-add with DSP blocks, without these, and the number of blocks."""
     logic = family.logic
     products, blocks = _dsp_products(product, family)
@@ -143,7 +143,7 @@ def _dsp_lane(product: Product, words: int, lost: int, family: Family) -> tuple[
     return factors + products + logic.luts(addend.lc) + kept, blocks
 
 
-def _logic_lane(product: Product, words: int, lost: int, logic: Logic) -> Cost:
+def _logic_lane(product: ConstantProduct, words: int, lost: int, logic: Logic) -> Cost:
     """Return the cost of one lane's multiply-add in logic.
 
     Parameters
@@ -158,7 +158,7 @@ def _logic_lane(product: Product, words: int, lost: int, logic: Logic) -> Cost:
     return own + _adder(product.bits, product.moves, logic, lost=lost)
 
 
-def _factors_outside(product: Product, depth: int) -> int:
+def _factors_outside(product: ConstantProduct, depth: int) -> int:
     """Return the bits of the factors' registers that yosys leaves outside of the DSP blocks.
 
     Measured: it moves a register into a block only if the register fills the port, with no constant 0 above it.
@@ -168,7 +168,7 @@ def _factors_outside(product: Product, depth: int) -> int:
     return DSP_PIECE_BITS * (pieces(product.multiplier_bits) + pieces(product.raw_bits) - 2)
 
 
-def _dsp_products(product: Product, family: Family) -> tuple[Cost, int]:
+def _dsp_products(product: ConstantProduct, family: Family) -> tuple[Cost, int]:
     """Return the cost of one lane's products of pieces and of their tree, and the DSP blocks."""
     lefts, rights = piece_bits(product.raw_bits), piece_bits(product.multiplier_bits)
     operands, own, blocks, logic = [], Cost(), 0, family.logic
@@ -192,7 +192,7 @@ def _zeros(values: np.ndarray) -> int:
     return (bits & -bits).bit_length() - 1 if bits else 0
 
 
-def _tree(product: Product, operands: list[Operand], logic: Logic) -> Cost:
+def _tree(product: ConstantProduct, operands: list[Operand], logic: Logic) -> Cost:
     """Return the cost of the tree that adds partial products."""
     return sum(
         (

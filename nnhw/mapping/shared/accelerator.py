@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import gcd
@@ -27,6 +28,7 @@ from nnhw.mapping.shared.search.pairs import Pairing
 from nnhw.mapping.shared.search.partition import Partition, partitions
 from nnhw.mapping.shared.settings import NEIGHBOURS
 
+LOGGER = logging.getLogger("nnhw.mapping")
 MOST_IN_FRONT, MOST_IN_FRONT_ROOMY = 2, 8
 """Most layers in front of the shared engine, on small and on large devices. They read wider codes than others; on large
 devices they may also have few channels, which would leave most of an array idle."""
@@ -142,6 +144,7 @@ class _Ways:
         )
 
     def _try(self, way: _Way) -> None:
+        LOGGER.info("a shared engine with %s is tried", way.partition.title)
         try:
             self.found.append(self._map(way))
         except MappingError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -16,9 +17,10 @@ from nnhw.mapping.reader import read_layers
 from nnhw.mapping.shared import choose_array, compile_network, network_of
 from nnhw.mapping.shared.program.network import TaskNetwork
 from nnhw.mapping.shared.search.arrays import cost_fits
-from nnhw.mapping.shared.search.chain import EngineChain, choose_chain
+from nnhw.mapping.shared.search.chain import EngineChain, choose_chain, thinned
 from nnhw.mapping.shared.search.partition import is_cut
 from nnhw.mapping.shared.search.segments import frontier, segment_of
+from nnhw.mapping.shared.settings import CHAINS
 from tests.mapping.shared.networks import I2, I4, NETWORKS, U2, U4, Lined
 from tests.mapping.shared.programs import array_of, check_program
 
@@ -153,3 +155,12 @@ def test_frontier_keeps_what_takes_less_of_something() -> None:
         assert any(
             all(getattr(one, name) <= getattr(cost, name) for name in ("lc", "ebr", "dsp", "spram")) for one in kept
         )
+
+
+@pytest.mark.parametrize(("count", "left"), [(0, 0), (5, 5), (200, CHAINS.most_cuts)])
+def test_chain_of_a_deep_network_is_cut_at_places_that_are_evenly_spread(count: int, left: int) -> None:
+    cuts = thinned(range(1, count + 1))
+    gaps = {after - before for before, after in pairwise(cuts)}
+    assert len(cuts) == left
+    assert len(gaps) <= 2
+    assert all(gap > 0 for gap in gaps)

@@ -8,8 +8,12 @@ import pytest
 from nnhw.errors import MappingError
 from nnhw.ir import Graph
 from nnhw.ir.ops import WeightedSum
-from nnhw.mapping.shared import Compiled, compile_body
+from nnhw.mapping.shared import Compiled, compile_body, network_of
+from nnhw.mapping.shared.compile import tilers_of
+from nnhw.mapping.shared.program.memory import MemorySearcher, find_lives
+from nnhw.mapping.shared.program.tensors import lay_out
 from nnhw.mapping.shared.program.walks import allows, distances
+from nnhw.mapping.shared.settings import MEMORY
 from tests.mapping.networks import I4
 from tests.mapping.shared.networks import U4, Lined, residual
 from tests.mapping.shared.programs import array_of, check_program
@@ -132,3 +136,15 @@ def test_memory_map_says_what_lies_where() -> None:
     assert "input .. conv2d2" in compiled.memory_map
     free = ARRAY.words - compiled.program_words - compiled.plan.words
     assert lines[-1].split()[0] == str(free)
+
+
+@pytest.mark.parametrize("body", [chain(16, 32, 16, 48), residual(1)])
+def test_bound_of_a_narrow_beam_changes_no_place(body: Graph) -> None:
+    network = network_of(body)
+    tensors = lay_out(network, ARRAY)
+    tilers = tilers_of(network, tensors, ARRAY)
+    search = MemorySearcher(find_lives(network, tensors, tilers), tilers, ())
+    wide = search.beam(MEMORY.beam, None)
+    assert wide is not None
+    assert search.run() == dict(wide.places())
+    assert search.beam(MEMORY.beam, wide.words - 1) is None

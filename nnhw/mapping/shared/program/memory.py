@@ -74,7 +74,7 @@ def plan_memory(
     fusions: groups of tasks that run band by band.
     """
     lives = find_lives(network, tensors, tilers, turns, fusions)
-    search = _Search(lives, tilers, fusions)
+    search = MemorySearcher(lives, tilers, fusions)
     places = search.run()
     first = min(places.values())
     words = max(places[life.name] + life.words for life in lives) - first
@@ -164,7 +164,7 @@ class _Partial:
             yield name, place
 
 
-class _Search:
+class MemorySearcher:
     """Beam search over the places of storages, in the order of their birth; places are relative to the input's."""
 
     def __init__(self, lives: Sequence[Life], tilers: Sequence[Tiler], fusions: Sequence[Fusion]) -> None:
@@ -182,15 +182,15 @@ class _Search:
         A plan never becomes smaller by another storage. So what a narrow beam finds bounds the partial plans of the
         wide one, which is the same with fewer of them: it puts smaller plans first, and they come from smaller ones.
         """
-        narrow = self._beam(MEMORY.narrow_beam, None)
+        narrow = self.beam(MEMORY.narrow_beam, None)
         assert narrow is not None
-        best = self._beam(MEMORY.beam, narrow.words)
+        best = self.beam(MEMORY.beam, narrow.words)
         # The wide beam may hold other plans until the end, all larger.
-        best = best or self._beam(MEMORY.beam, None)
+        best = best or self.beam(MEMORY.beam, None)
         assert best is not None
         return dict(best.places())
 
-    def _beam(self, width: int, most: int | None) -> _Partial | None:
+    def beam(self, width: int, most: int | None) -> _Partial | None:
         """Return the smallest plan that a beam finds; None if it finds none of at most `most` words."""
         first = self.order[0]
         beam = [_Partial(((first, 0),), 0, first.words, (first.name, 0, None))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from nnhw.mapping.shared.search.arrays import Choice, cost_fits, weights_exceed,
 from nnhw.mapping.shared.search.partition import is_cut
 from nnhw.mapping.shared.search.segments import Arrays, Option, Segment, frontier, segment_of
 from nnhw.mapping.shared.settings import CHAINS
+
+LOGGER = logging.getLogger("nnhw.mapping")
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ def choose_chain(
     return _Search(body, budget, family, engines).best(most)
 
 
-def _thinned(cuts: Sequence[int]) -> list[int]:
+def thinned(cuts: Sequence[int]) -> list[int]:
     """Return at most `CHAINS.most_cuts` of the places at which a network may be cut, evenly spread."""
     count = min(len(cuts), CHAINS.most_cuts)
     return [cuts[place * len(cuts) // count] for place in range(count)]
@@ -103,7 +106,7 @@ class _Search:
         nodes = {task.node for task in self.network.tasks}
         count = len(self.layers)
         cuts = [end for end in range(1, count) if is_cut(self.layers, end, body)]
-        self.ends = [*_thinned([end for end in cuts if self.layers[end - 1].node in nodes]), count]
+        self.ends = [*thinned([end for end in cuts if self.layers[end - 1].node in nodes]), count]
         self._segments: dict[tuple[int, int], Segment] = {}
         self._shapes = self.arrays.shapes(self.network)
 
@@ -138,6 +141,7 @@ class _Search:
         The search uses estimates. Those of a chain that it finds are replaced by exact numbers, and it searches again,
         until a chain has exact numbers only.
         """
+        LOGGER.info("several shared engines in a row: %s cycles a frame are tried", f"{interval:,}")
         for _ in range(CHAINS.rounds):
             found = next(self._fitting(interval), None)
             if found is None:

@@ -1,0 +1,201 @@
+"""Results that are older than the code that they depend on: which those are, and making them again.
+
+A result made since this module exists names the code that made it: the hash of the benchmark's modules and of all
+modules of nnhw that they import. For older ones git says which of these files have changed since the result did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from nnhw.flow.tools.sources import PACKAGE, files_hash, package_files, sources_of
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+MADE = "made"
+"""Key of a result that says what made it."""
+
+OF_THE_SOURCE = ("benchmarks.mutants", "benchmarks.structure")
+"""Modules that measure nnhw's source itself."""
+
+Modules = Mapping[str, str]
+"""Name of a benchmark --> the module that measures."""
+Run = Callable[[Sequence[str]], str]
+"""Runs a command; returns what it printed. Raises CalledProcessError: it failed."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A file of results.
+
+    Parameters
+    ----------
+    path: the file.
+    command: arguments of `python -m benchmarks` that make it; (): none does any more, so it is kept as it is.
+    changed: names of source files that have changed since; None: nothing says what made it.
+    """
+
+    path: Path
+    command: tuple[str, ...]
+    changed: tuple[str, ...] | None
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the code may give other figures now."""
+        return bool(self.command) and self.changed != ()
+
+    def row(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        changed = None if self.changed is None else list(self.changed)
+        return {"file": self.path.name, "command": list(self.command), "stale": self.is_stale, "changed": changed}
+
+    def line(self) -> str:
+        """Return it for people."""
+        if not self.command:
+            return f"{self.path.name}: kept, no benchmark makes it now"
+        if not self.is_stale:
+            return f"{self.path.name}: current"
+        command = f"python -m benchmarks {' '.join(self.command)} --json"
+        if self.changed is None:
+            return f"{self.path.name}: made by unknown code; {command}"
+        shown = ", ".join(self.changed[:2]) + (", .." if len(self.changed) > 2 else "")
+        return f"{self.path.name}: {len(self.changed)} files changed since ({shown}); {command}"
+
+
+def made_by(module: str, seconds: float, cpu_seconds: float) -> dict[str, Any]:
+    """Return what a row says about its making.
+
+    Parameters
+    ----------
+    module: that measures.
+    seconds, cpu_seconds: that it took, on the clock and of all processors.
+    """
+    code = files_hash(code_of(module))
+    return {"code": code, "seconds": round(seconds, 1), "cpu_seconds": round(cpu_seconds, 1)}
+
+
+@cache
+def code_of(module: str) -> dict[str, Path]:
+    """Return the files that a benchmark depends on, by name of the module."""
+    found = sources_of(module, PACKAGE, ROOT / "benchmarks")
+    measured = package_files() if module in OF_THE_SOURCE else {}
+    return found | {name: path for name, path in measured.items() if path.suffix == ".py"}
+
+
+def find_results(folder: Path, modules: Modules, changes: Callable[[Path, Mapping[str, Path]], Any]) -> list[Result]:
+    """Return the files of a folder with results.
+
+    Parameters
+    ----------
+    changes: returns for a file of results and the sources it depends on which of these changed later; None: unknown.
+    """
+    return [_result(path, modules, changes) for path in sorted(folder.glob("*.json"))]
+
+
+def _result(path: Path, modules: Modules, changes: Callable[[Path, Mapping[str, Path]], Any]) -> Result:
+    document = json.loads(path.read_text(encoding="utf-8"))
+    name = document.get("benchmark", path.stem) if isinstance(document, dict) else ""
+    command = command_of(path.stem, name)
+    if name not in modules or not command:
+        return Result(path, (), None)
+    sources = code_of(modules[name])
+    code = document.get(MADE, {}).get("code")
+    if code is not None and code == files_hash(sources):
+        return Result(path, command, ())
+    found = changes(path, sources)
+    # The hash is sure: where git sees no change, as the result was made before a commit, something has changed.
+    return Result(path, command, found or None if code is not None else found)
+
+
+def command_of(stem: str, name: str) -> tuple[str, ...]:
+    """Return the arguments that make the file of a benchmark, `NAME` or `NAME-BOARD`; () for other files."""
+    if stem in (name, name.replace("-", "_")):
+        return (name,)
+    return (name, "--board", stem.removeprefix(f"{name}-")) if name and stem.startswith(f"{name}-") else ()
+
+
+def changed_since(path: Path, sources: Mapping[str, Path]) -> tuple[str, ...] | None:
+    """Return which sources differ from those at the last commit that changed a file; None without git's history."""
+    try:
+        commit = _git("log", "-1", "--format=%H", "--", str(path)).strip()
+        if not commit:
+            return None
+        differing = {(ROOT / line).resolve() for line in _git("diff", "--name-only", commit).splitlines()}
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return tuple(sorted(str(file.relative_to(ROOT)) for file in sources.values() if file.resolve() in differing))
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def run_benchmark(arguments: Sequence[str]) -> str:
+    """Run a benchmark in a process of its own; return the row that it prints. Its progress goes to the terminal."""
+    command = [sys.executable, "-m", "benchmarks", *arguments, "--json"]
+    return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def remake(results: Sequence[Result], run: Run = run_benchmark) -> list[Path]:
+    """Make files again, one after the other; return those that failed, which stay as they were."""
+    failed = []
+    for number, result in enumerate(results, 1):
+        print(f"{number} of {len(results)}: {result.path.name}", flush=True)
+        start = time.monotonic()
+        try:
+            row = json.loads(run(result.command))
+        except (subprocess.CalledProcessError, ValueError) as error:
+            print(f"  failed: {error}", flush=True)
+            failed.append(result.path)
+            continue
+        partial = result.path.with_suffix(".partial")
+        partial.write_text(json.dumps(row) + "\n", encoding="utf-8")
+        partial.replace(result.path)
+        print(f"  made in {time.monotonic() - start:.0f} s", flush=True)
+    return failed
+
+
+def main(arguments: Sequence[str], modules: Modules) -> int:
+    """Run `stale` or `remake`; return the exit code: 1 if something is stale, or could not be made."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    actions = parser.add_subparsers(dest="action", required=True)
+    listing = actions.add_parser("stale", help="list results whose code has changed, with the command of each")
+    listing.add_argument("--json", action="store_true", help="one object on one line")
+    making = actions.add_parser("remake", help="make results again that are stale, or those that are named")
+    making.add_argument("names", nargs="*", help="files of benchmarks/results, with or without .json")
+    given = parser.parse_args(arguments)
+    found = find_results(RESULTS, modules, changed_since)
+    if given.action == "stale":
+        print(json.dumps({"results": [one.row() for one in found]}) if given.json else _listing(found))
+        return int(any(one.is_stale for one in found))
+    wanted = _named(found, given.names) if given.names else [one for one in found if one.is_stale]
+    return int(bool(remake(wanted)))
+
+
+def _listing(found: Sequence[Result]) -> str:
+    stale = sum(one.is_stale for one in found)
+    return "\n".join([*(one.line() for one in found), f"{stale} of {len(found)} files are older than their code"])
+
+
+def _named(found: Sequence[Result], names: Sequence[str]) -> list[Result]:
+    """Return the results of these names.
+
+    Raises
+    ------
+    SystemExit: there is no such file, or nothing makes it.
+    """
+    known = {one.path.stem: one for one in found if one.command}
+    unknown = [name for name in names if name.removesuffix(".json") not in known]
+    if unknown:
+        raise SystemExit(f"no benchmark makes {', '.join(unknown)}; 'python -m benchmarks stale' lists what there is")
+    return [known[name.removesuffix(".json")] for name in names]

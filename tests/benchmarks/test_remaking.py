@@ -1,0 +1,96 @@
+"""Results that are older than their code: which are listed, and what is made again."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from benchmarks import remaking
+from benchmarks.remaking import Result, code_of, find_results, made_by, remake
+
+MODULES = {"small": "benchmarks.seconds_of_small", "peak": "benchmarks.peak"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Four results; the benchmark `small` depends on one file, `small.py`."""
+    source = tmp_path / "small.py"
+    source.write_text("1")
+    monkeypatch.setattr(remaking, "code_of", lambda module: {module: source})
+    results = tmp_path / "results"
+    results.mkdir()
+    rows: dict[str, dict[str, object]] = {
+        "small-icebreaker": {"benchmark": "small", "made": made_by(MODULES["small"], 1.04, 2)},
+        "small": {"benchmark": "small", "made": {"code": "older"}},
+        "peak-old": {"benchmark": "peak"},
+        "small_c0ffee": {"benchmark": "small", "commit": "c0ffee"},
+    }
+    for name, row in rows.items():
+        (results / f"{name}.json").write_text(json.dumps(row))
+    return results
+
+
+def changes(path: Path, sources: Mapping[str, Path]) -> tuple[str, ...]:
+    return ("nnhw/one.py", "nnhw/two.py", "nnhw/three.py") if path.stem == "peak-old" else ()
+
+
+def test_find_results_says_what_is_older_than_its_code_and_how_it_is_made(folder: Path) -> None:
+    found = {one.path.stem: one for one in find_results(folder, MODULES, changes)}
+    assert {name: one.is_stale for name, one in found.items()} == {
+        "small-icebreaker": False,
+        "small": True,
+        "peak-old": True,
+        "small_c0ffee": False,
+    }
+    command = "python -m benchmarks peak --board old --json"
+    assert [one.line() for one in found.values()] == [
+        f"peak-old.json: 3 files changed since (nnhw/one.py, nnhw/two.py, ..); {command}",
+        "small-icebreaker.json: current",
+        "small.json: made by unknown code; python -m benchmarks small --json",
+        "small_c0ffee.json: kept, no benchmark makes it now",
+    ]
+    (folder.parent / "small.py").write_text("2")
+    assert [one.is_stale for one in find_results(folder, MODULES, changes)] == [True, True, True, False]
+
+
+def test_remake_replaces_what_could_be_made_and_keeps_the_rest(folder: Path) -> None:
+    ran: list[Sequence[str]] = []
+
+    def run(arguments: Sequence[str]) -> str:
+        ran.append(arguments)
+        if arguments[0] == "peak":
+            raise subprocess.CalledProcessError(1, "peak")
+        return json.dumps({"benchmark": "small", "new": True, "made": made_by(MODULES["small"], 1, 1)})
+
+    before = (folder / "peak-old.json").read_text()
+    stale = [one for one in find_results(folder, MODULES, changes) if one.is_stale]
+    assert remake(stale, run) == [folder / "peak-old.json"]
+    assert ran == [("peak", "--board", "old"), ("small",)]
+    assert json.loads((folder / "small.json").read_text())["new"]
+    assert (folder / "peak-old.json").read_text() == before
+    assert [one.path.stem for one in find_results(folder, MODULES, changes) if one.is_stale] == ["peak-old"]
+    assert not list(folder.glob("*.partial"))
+
+
+def test_remake_rejects_names_that_nothing_makes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(remaking, "RESULTS", folder)
+    monkeypatch.setattr(remaking, "changed_since", changes)
+    monkeypatch.setattr(remaking, "remake", lambda wanted: print([one.path.stem for one in wanted]) or [])
+    with pytest.raises(SystemExit, match="no benchmark makes small_c0ffee, other"):
+        remaking.main(["remake", "small_c0ffee", "other"], MODULES)
+    assert remaking.main(["remake", "small-icebreaker.json"], MODULES) == 0
+    assert remaking.main(["remake"], MODULES) == 0
+    assert capsys.readouterr().out.splitlines() == ["['small-icebreaker']", "['peak-old', 'small']"]
+
+
+def test_code_of_holds_the_benchmark_and_what_it_imports_of_nnhw() -> None:
+    found = code_of("benchmarks.peak")
+    assert {"benchmarks.peak", "nnhw.flow.implementation.place", "nnhw.boards"} <= found.keys()
+    assert "benchmarks.doors" not in found
+    assert Result(Path("a.json"), (), None).line() == "a.json: kept, no benchmark makes it now"
