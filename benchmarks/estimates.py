@@ -94,7 +94,7 @@ def random_accelerator(seed: int, board: Board) -> Accelerator:
     rng, given = np.random.default_rng(seed), board.resources
     interval = round(float(np.exp(rng.uniform(*np.log(INTERVALS)))))
     family = FAMILIES[board.family]
-    link = family.room.link
+    link = family.room.link_of(board.link)
     lc, ebr = given.lc * family.room.usable - link.lc, given.ebr - link.ebr
     ff = given.ff * family.room.usable_ff - link.ff if given.ff else inf
     share, rams, dsp = rng.uniform(0.3, 1), rng.choice([0, 2, 8, ebr]), rng.choice([0, given.dsp])
@@ -122,7 +122,7 @@ def is_constant(accelerator: Accelerator) -> bool:
 
 def compare_one(accelerator: Accelerator, board: Board) -> Row:
     """Return estimated and used resources, and the relative errors of logic cells and, counted apart, flip-flops."""
-    estimated = estimate(accelerator, FAMILIES[board.family])
+    estimated = estimate(accelerator, board)
     used = used_resources(accelerator, board, estimated["dsp"] > 0)
     row: Row = {"stages": len(accelerator.stages), "estimated": estimated}
     row["used"] = {"lc": used.lc, "ff": used.ff, "ebr": used.ebr, "spram": used.spram, "dsp": used.dsp}

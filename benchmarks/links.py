@@ -33,14 +33,14 @@ from nnhw.flow.tools.progress import Progress, make_progress
 from nnhw.flow.verification.simulate import simulate_pins
 from nnhw.hdl.link.device import LinkedEngine
 from nnhw.hdl.link.devices import device_at
-from nnhw.links import BoardLink, Ftdi, Uart
+from nnhw.links import BoardLink, Ftdi, Uart, Usb
 from nnhw.protocol import DeviceIdentity
 
 NETWORKS = ("mnist_mlp", "mnist_cnn")
 FRAMES, FAULTY_FRAMES = 50, 20
 MOST_FRAMES = 400
-USB_BYTES = 40_000
-"""Bytes of images through a link whose host and USB are simulated as well: so many that their latency passes once."""
+HOST_BYTES = {"ftdi": 40_000, "usb": 12_000}
+"""Bytes of images through links whose host and USB are simulated as well: so many that their latency passes once."""
 
 Row = dict[str, Any]
 
@@ -97,9 +97,13 @@ class Loop(wiring.Component):
 
 
 def cases(board: Board) -> list[Case]:
-    """Return each link at each of its rates; a serial port of two rates as one of the slower one alone, too."""
-    clock_hz, found = board.target_clock_hz, list[Case]()
+    """Return each link at each of its rates; a serial port of two rates as one of the slower one alone, too.
+
+    The clock is the board's usual one, or that which the link needs.
+    """
+    found = list[Case]()
     for link in board.links:
+        clock_hz = link.own_clock_hz if link.clock_problem(board.target_clock_hz) else board.target_clock_hz
         rates = link.rates(clock_hz)
         if isinstance(link, Uart) and len(rates) > 1:
             found.append(Case(replace(link, adapter=""), link.baud, clock_hz))
@@ -125,8 +129,8 @@ def run(board: str) -> Row:
         rows = []
         for case in cases(found):
             with progress.stage(case.name):
-                cells = logic_cells(case.link, found, folder) - protocol
-                images = {network.name: measure(case, network, found, folder) for network in networks}
+                cells = logic_cells(case, found, folder) - protocol
+                images = {network.name: measure(case, network, folder) for network in networks}
             rows.append({"link": case.name, "kind": case.link.kind, "rate": case.rate, "lc": cells, "networks": images})
     return {"board": found.name, "clock_hz": found.target_clock_hz, "protocol_lc": protocol, "links": rows}
 
@@ -140,24 +144,26 @@ def load_network(name: str, board: Board, folder: Path, progress: Progress) -> N
     return Network(name, build.accelerator, codes, ir.run(ir.load(folder / "lower.ir"), codes)[0])
 
 
-def logic_cells(link: BoardLink | None, board: Board, folder: Path) -> int:
+def logic_cells(case: Case | None, board: Board, folder: Path) -> int:
     """Return the logic cells of an engine without logic behind a link; None: behind byte streams."""
-    device = LinkedEngine(Loop(), DeviceIdentity("3f1c09a5b77e2d84", 12, 5, board.target_clock_hz))
-    component = device if link is None else device_at(link, device)
+    clock_hz = board.target_clock_hz if case is None else case.clock_hz
+    device = LinkedEngine(Loop(), DeviceIdentity("3f1c09a5b77e2d84", 12, 5, clock_hz))
+    component = device if case is None else device_at(case.link, device)
     return synthesize(component, board.family, folder)["lc"]
 
 
-def measure(case: Case, network: Network, board: Board, folder: Path) -> Row:
+def measure(case: Case, network: Network, folder: Path) -> Row:
     """Return the rates of a network through a link, and what came of it under faults."""
-    clock_hz, accelerator = board.target_clock_hz, network.accelerator
+    clock_hz, accelerator = case.clock_hz, network.accelerator
     engine = clock_hz / float(accelerator.schedule.interval)
     theory = link_rate(accelerator, case.alone, clock_hz)
-    # As the drivers do: a line without flow control needs an engine that is faster; SPI waits for each frame.
-    stepwise = not case.link.has_port or engine < theory
+    # As the drivers do: a line without flow control needs an engine that is faster; SPI waits for each frame. On a USB
+    # bytes wait by themselves.
+    stepwise = not case.link.has_port or (engine < theory and not isinstance(case.link, Usb))
     simulated = partial(simulate_pins, accelerator, clock_hz=clock_hz, link=case.link, folder=folder, rate=case.rate)
     frames = FRAMES
-    if isinstance(case.link, Ftdi):
-        frames = min(MOST_FRAMES, USB_BYTES // accelerator.input_format.frame_bytes)
+    if sent := HOST_BYTES.get(case.link.kind):
+        frames = min(MOST_FRAMES, sent // accelerator.input_format.frame_bytes)
     free = simulated(network.codes[:frames], network.outputs[:frames], stepwise=stepwise)
     faulty = simulated(network.codes[:FAULTY_FRAMES], network.outputs[:FAULTY_FRAMES], faults=True)
     return {

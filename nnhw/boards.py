@@ -13,7 +13,7 @@ from typing import Any, get_args, get_type_hints
 
 from nnhw.errors import BoardError, NnhwError, raise_all
 from nnhw.families import FAMILIES
-from nnhw.links import LINKS, BoardLink, Ftdi, Spi, Uart
+from nnhw.links import LINKS, BoardLink, Ftdi, Spi, Uart, Usb
 from nnhw.reading import is_plain_name, parse_toml
 from nnhw.sensors import INPUTS, Camera, I2s, Pdm, ResultPins, SensorPins
 
@@ -21,6 +21,7 @@ BOARD_NAMES = (
     *("icebreaker", "ice40_hx8k_b_evn", "icestick", "icesugar", "icesugar_nano", "nandland_go"),
     *("blackice", "blackice_ii"),
     *("ulx3s_12f", "ulx3s_25f", "ulx3s_45f", "ulx3s_85f", "versa_ecp5", "versa_ecp5_5g", "ecp5_5g_evn"),
+    *("fomu_pvt", "icebreaker_bitsy", "tinyfpga_bx"),
     *("ecpix5_45f", "ecpix5_85f", "colorlight_5a75b_r7_0", "icepi_zero", "icesugar_pro", "supercon19badge"),
 )
 """The boards that come with nnhw; each is the name of a file in `boards/`, without its suffix."""
@@ -100,13 +101,14 @@ class Board:
     target_clock_hz: clock in Hz that a design is placed for when no clock is requested.
     resources: resources of the device.
     input_clock: the oscillator.
-    uart: the serial port to the host.
+    uart: the serial port to the host; None: the board has none.
     openfpgaloader: openFPGALoader's name of the board; empty: it has none.
     speed: speed grade of the device; empty where the device's name contains it.
     aliases: other names of the board.
     flash: flash from which the device may load a program when it starts; None: it does not.
     spi: pins for a microcontroller; None: the board has none for it.
     ftdi: pins of the flash by which an FTDI chip reaches the FPGA, too; None: the board has none.
+    usb: pins of the FPGA at a USB connector; None: the board has none.
     link: kind of the link that a build is for when none is asked for.
     i2s: pins of a microphone; None: the board has none for it.
     pdm: pins of a microphone that sends single bits; None: the board has none for it.
@@ -124,13 +126,14 @@ class Board:
     target_clock_hz: int
     resources: Resources
     input_clock: InputClock
-    uart: Uart
+    uart: Uart | None = None
     openfpgaloader: str = ""
     speed: str = ""
     aliases: tuple[str, ...] = ()
     flash: Flash | None = None
     spi: Spi | None = None
     ftdi: Ftdi | None = None
+    usb: Usb | None = None
     link: str = Uart.kind
     i2s: I2s | None = None
     pdm: Pdm | None = None
@@ -336,6 +339,7 @@ def _check(board: Board, where: str) -> list[NnhwError]:
     """Return the mistakes of a board whose fields have the right types."""
     problems: list[NnhwError] = _check_choices(board, where)
     problems += [BoardError(f"{where}: {text}") for link in board.links for text in link.problems()]
+    problems += _check_clocks(board, where)
     problems += [BoardError(f"{where}: {text}") for pins in board.sensors for text in pins.problems()]
     problems += _check_shared_pins(board, where)
     if not _PLATFORM.fullmatch(board.platform):
@@ -375,6 +379,19 @@ def _check(board: Board, where: str) -> list[NnhwError]:
     return problems
 
 
+def _check_clocks(board: Board, where: str) -> list[NnhwError]:
+    """Return problems with links whose clock is to be the oscillator's."""
+    clock = board.input_clock
+    return [
+        BoardError(
+            f"{where}: field '{link.kind}.clock' is 'oscillator', which needs an oscillator of {link.own_clock_hz} Hz "
+            f"that reaches the design, but 'input_clock' has {clock.hz} Hz, and pll '{clock.pll}'; use 'design'"
+        )
+        for link in board.links
+        if link.clock_source == "oscillator" and (clock.hz != link.own_clock_hz or clock.pll == "pad")
+    ]
+
+
 def table_pins(table: SensorPins | ResultPins) -> dict[str, str]:
     """Return the pins of the package in a table of a sensor, or of results, by name."""
     return {**getattr(table, "inputs", {}), **table.outputs}
@@ -383,7 +400,9 @@ def table_pins(table: SensorPins | ResultPins) -> dict[str, str]:
 def _check_shared_pins(board: Board, where: str) -> list[NnhwError]:
     """Return an error for each pin of a sensor that is given twice, or that the serial port or the result has, too."""
     problems: list[NnhwError] = []
-    common = {pin: f"uart.{name}" for name, pin in board.uart.pins.items() if pin}
+    if board.sensors and board.uart is None:
+        problems.append(BoardError(f"{where}: a board with a sensor needs the table 'uart', where results leave"))
+    common = {} if board.uart is None else {pin: f"uart.{name}" for name, pin in board.uart.pins.items() if pin}
     if board.result is not None:
         common |= {pin: f"result.{name}" for name, pin in board.result.outputs.items()}
     for table in board.sensors:
@@ -428,6 +447,8 @@ def _check_words(board: Board, where: str) -> list[NnhwError]:
 
 def _check_choices(board: Board, where: str) -> list[NnhwError]:
     """Return problems with fields whose value is not one of those that the family allows."""
+    if not board.links:
+        return [BoardError(f"{where}: a board needs a link: the table of at least one of {_quoted(LINKS)}")]
     choices: dict[str, tuple[str, tuple[str, ...]]] = {
         "family": (board.family, tuple(FAMILIES)),
         "link": (board.link, tuple(link.kind for link in board.links)),

@@ -192,7 +192,7 @@ def build(
         typer.Option("--from", metavar="BUILD", help="A build that differs in its weights alone: its layout is taken."),
     ] = None,
     link: Annotated[
-        str, typer.Option(help="uart, spi or ftdi, of those that the board has; empty: the board's own.")
+        str, typer.Option(help="uart, spi, ftdi or usb, of those that the board has; empty: the board's own.")
     ] = "",
     input: Annotated[
         str,
@@ -380,7 +380,7 @@ def sim(
 def run(
     build: BuildPath,
     file: Annotated[Path, typer.Argument(metavar="FILE.npy", help="Images [N, ...] as the model takes them.")],
-    link: Annotated[str, typer.Option(help="sim, model, c, auto, ftdi, or a serial port.")] = "sim",
+    link: Annotated[str, typer.Option(help="sim, model, c, auto, ftdi, usb, or a serial port.")] = "sim",
     out: Annotated[Path | None, typer.Option(metavar="OUT.npy", help="Where the results go.")] = None,
     measure: Annotated[
         bool, typer.Option("--measure", help="Let the device measure the cycles of each layer of its program.")

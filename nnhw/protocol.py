@@ -65,6 +65,13 @@ OUTPUT_LIMIT_BYTES = 1 << 24
 
 BITS_PER_UART_BYTE = 10
 """Bits of a byte on a serial line: start bit, 8 bits of data, stop bit."""
+USB_VENDOR, USB_PRODUCT = 0x1209, 0x0001
+"""Numbers by which a computer knows a device at its USB: those that pid.codes keeps for tests, and nobody owns."""
+USB_BYTES_PER_S = 1000 * 19 * 64
+"""Most bytes that a USB of full speed carries by bulk packets, in both directions together: 19 of 64 a millisecond.
+
+Source: USB 2.0, table 5-9.
+"""
 PAYLOAD_LIMIT_BYTES = 240
 HEADER_BYTES = 2
 CRC_BYTES = 4

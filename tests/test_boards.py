@@ -75,7 +75,7 @@ def test_load_board_rejects_unknown_name() -> None:
     with pytest.raises(BoardError) as caught:
         load_board("icebraker")
     assert str(caught.value) == (
-        "board 'icebraker' is not known; did you mean 'icebreaker'? 'nnhw boards' lists all, "
+        "board 'icebraker' is not known; did you mean 'icebreaker' or 'icebreaker_bitsy'? 'nnhw boards' lists all, "
         "and a board of your own is a file: --board PATH.toml"
     )
 
@@ -127,6 +127,17 @@ def test_load_board_takes_a_file(tmp_path: Path) -> None:
         ({"hz": "5_000_000_000"}, "field 'input_clock.hz' must be 4294967295 or less"),
         ({"name": '".."'}, "field 'name' must serve as a folder's name, but is '..'"),
         ({"name": '"a/b"'}, "field 'name' must serve as a folder's name, but is 'a/b'"),
+        (
+            {"offset": '0x20000\n[usb]\nclock = "oscillator"\nd_p = "1"\nd_n = "2"\npullup = "3"'},
+            (
+                "field 'usb.clock' is 'oscillator', which needs an oscillator of 48000000 Hz that reaches the design, "
+                "but 'input_clock' has 12000000 Hz, and pll 'pad'; use 'design'"
+            ),
+        ),
+        (
+            {"offset": '0x20000\n[usb]\nclock = "pll"\nd_p = "1"\nd_n = "2"\npullup = "3"'},
+            "field 'usb.clock' must be 'oscillator' or 'design', but is 'pll'",
+        ),
     ],
 )
 def test_load_board_rejects_mistake(tmp_path: Path, changes: dict[str, str | None], message: str) -> None:

@@ -71,6 +71,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "brevitas": ("frontend/brevitas/",),
     "cocotb": ("../sim/",),
     "cocotb_tools": ("../sim/", "flow/verification/simulate.py"),
+    "luna": ("hdl/link/usb.py",),
     "onnx": ("frontend/onnx/", "export/onnx"),
     "onnxruntime": ("frontend/onnx/", "export/onnx_runtime.py"),
     "optuna": ("searching/",),
@@ -81,6 +82,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "tflite": ("frontend/tflite/",),
     "typer": ("cli.py",),
     "usb": ("driver/links/ftdi.py", "../sim/"),
+    "usb_protocol": ("hdl/link/usb.py",),
 }
 
 

@@ -30,10 +30,6 @@ from nnhw.protocol import (
     ProgramStatus,
 )
 
-# Image bytes that are sent and not answered, at most: on a serial line as many as its buffers hold, some 50 ms; on
-# simulated hardware more, as it runs without interruption as long as it has some.
-_LINE_WINDOW_BYTES = 16_384
-_FLOW_WINDOW_BYTES = 65_536
 _COUNTER_LIMIT = 1 << 32
 
 
@@ -498,11 +494,12 @@ def make_pace(link: ByteLink, accelerator: Accelerator, clock_hz: int) -> Pace:
     i_s = (accelerator.input_format.frame_bytes + i_frames * WIRE_OVERHEAD_BYTES) / link.bytes_per_s
     o_frames = -(-accelerator.output_format.frame_bytes // PAYLOAD_LIMIT_BYTES) + i_frames
     o_s = (accelerator.output_format.frame_bytes + o_frames * WIRE_OVERHEAD_BYTES) / link.bytes_per_s
-    window_bytes = _FLOW_WINDOW_BYTES if link.flow_controlled else _LINE_WINDOW_BYTES
-    window_images = max(2, window_bytes / accelerator.input_format.frame_bytes)
+    # Results of all images of a window may wait in the buffers of the system at once, so the larger side counts.
+    i_bytes, o_bytes = accelerator.input_format.frame_bytes, accelerator.output_format.frame_bytes
+    window_images = max(2, link.window_bytes / max(i_bytes, o_bytes))
     # Twice what a full window takes when nothing overlaps: simulated hardware answers when it has taken everything.
     patience_s = link.slack_s + 2 * (schedule.latency_cycles / clock_hz + window_images * (image_s + i_s + o_s))
-    return Pace(patience_s, window_bytes, not link.flow_controlled and max(image_s, o_s) >= i_s)
+    return Pace(patience_s, int(window_images * i_bytes), not link.flow_controlled and max(image_s, o_s) >= i_s)
 
 
 def _checked(codes: Codes, accelerator: Accelerator) -> Codes:

@@ -39,8 +39,8 @@ def open(
     ----------
     build_dir: a folder that `nnhw build` made.
     link: `model` (the IR interpreter answers), the name of a serial port, `auto` (the only board that is plugged in),
-        `ftdi` or `ftdi:SERIAL` (an FTDI chip as SPI controller), or a link that is open already, such as one to
-        simulated hardware.
+        `ftdi` or `ftdi:SERIAL` (an FTDI chip as SPI controller), `usb` or `usb:PORT` (the USB port of the FPGA
+        itself), or a link that is open already, such as one to simulated hardware.
     baud: bits per second of a serial port, or of an FTDI chip's clock; or several rates, fastest first, which are tried
         until the device answers.
     clock_hz: clock that the device of link `model` reports, in Hz.
@@ -106,8 +106,10 @@ def make_link(
         from nnhw.driver.links.ftdi import FtdiLink
 
         return open_fastest(rates, lambda hz: FtdiLink(name, hz), notice)
-    from nnhw.driver.links.serial import SerialLink, find_port
+    from nnhw.driver.links.serial import SerialLink, UsbSerialLink, find_port
 
+    if name == "usb" or name.startswith("usb:"):
+        return UsbSerialLink(name)
     port = find_port() if name == "auto" else name
     return open_fastest(rates, lambda baud: SerialLink(port, baud), notice)
 

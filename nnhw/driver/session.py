@@ -38,8 +38,6 @@ _TOKENS = itertools.count(secrets.randbelow(SESSIONS))
 # A device that sends garbage without end is given up after so many bytes.
 _DISCARD_LIMIT_BYTES = 1 << 20
 _KEPT = "(the finished results are in the exception's 'results')"
-# Bytes written at once to a line without flow control, between two reads of the device's answers.
-_WRITE_BYTES = 2048
 # Frames of a program that are sent and not taken, at most: far below 256, as they are numbered modulo 256, and so few
 # that they fit the buffers of a line.
 _LOAD_WINDOW = 32
@@ -403,7 +401,7 @@ class Session:
             self.link.write(encode_frame(Frame(Command.IDENTIFY, 0)))
         while sender.answered < len(images):
             self.check_open()
-            frames = sender.due(self._sent, self._taken, None if self.link.flow_controlled else _WRITE_BYTES)
+            frames = sender.due(self._sent, self._taken, self.link.write_bytes)
             if frames:
                 self._sent += len(frames)
                 self.link.write(b"".join(map(encode_frame, frames)))

@@ -56,6 +56,7 @@ class Room:
         buffers are known only then.
     spare_ebr: block RAMs that must stay free.
     link: what the link takes: UART, framing, CRC, identity, counters and reset.
+    more_for_link: pairs of a kind of link and what it takes beyond that; other kinds take no more.
     """
 
     usable: float
@@ -64,6 +65,11 @@ class Room:
     stretch: float
     spare_ebr: int
     link: Cost
+    more_for_link: tuple[tuple[str, Cost], ...]
+
+    def link_of(self, kind: str) -> Cost:
+        """Return what a kind of link takes, with framing, CRC, identity, counters and reset."""
+        return self.link + dict(self.more_for_link).get(kind, Cost())
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class PlaceSeconds:
     Parameters
     ----------
     start_s: for a design of a few cells, as nextpnr loads the device.
-    thousand_lc_s: for each 1,000 logic cells.
+    thousand_lc_s: for each 1,000 logic cells of the netlist.
     spread: factor by which a design may take less or more, as one that is harder to route does.
     """
 

@@ -38,13 +38,9 @@ def map_on_board(
     MappingError: it does not fit, or not at the rate asked for.
     """
     family = FAMILIES[board.family]
-    beside = family.room.link if beside is None else beside
     mapped = _map_at_rate(body, board, available(board, beside), family, options)
     accelerator = mapped.accelerator
-    facts = {
-        "resources": estimate(accelerator, family, board.resources.spram > 0, beside),
-        "board": dataclasses.asdict(board),
-    }
+    facts = {"resources": estimate(accelerator, board, beside), "board": dataclasses.asdict(board)}
     return mapped, facts | {"style": style_of(mapped), "clock_hz": _clock_hz(board, options)}
 
 
@@ -52,7 +48,7 @@ def available(board: Board, beside: Cost | None = None) -> Budget:
     """Return the resources of a board that are left for engines beside the link, or what stands in its place."""
     family = FAMILIES[board.family]
     room = family.room
-    beside = room.link if beside is None else beside
+    beside = room.link_of(board.link) if beside is None else beside
     return Budget(
         lc=board.resources.lc * room.usable - beside.lc,
         ebr=board.resources.ebr - beside.ebr - room.spare_ebr,
@@ -118,17 +114,17 @@ def target_interval(board: Board, options: Options) -> int | None:
     return max(1, int(_clock_hz(board, options) / options.target_fps))
 
 
-def estimate(
-    accelerator: Accelerator, family: Family, spram: bool = False, beside: Cost | None = None
-) -> dict[str, int]:
-    """Return the resources that an accelerator with its link is expected to take, by name of the resource.
+def estimate(accelerator: Accelerator, board: Board, beside: Cost | None = None) -> dict[str, int]:
+    """Return the resources that an accelerator with the link of a board is expected to take, by name of the resource.
+
+    Shared engines keep their memory in SPRAM where the board has it, else in block RAM.
 
     Parameters
     ----------
-    spram: shared engines keep their memory in SPRAM instead of block RAM.
     beside: what stands beside the engines in place of the link; None: the link.
     """
-    link = family.room.link if beside is None else beside
+    family, spram = FAMILIES[board.family], board.resources.spram > 0
+    link = family.room.link_of(board.link) if beside is None else beside
     if accelerator.programs:
         link += Cost(lc=PROGRAM_LC, ff=0 if family.logic.flip_flop_packs else PROGRAM_LC)
     link += packing_cost(accelerator, family)

@@ -57,3 +57,7 @@ def parse_weight_block(cell: str) -> WeightBlock | None:
     if found is None:
         return None
     return WeightBlock(found["array"], int(found["group"]), tuple(map(int, found["piece"].split("."))))
+
+
+LINK_CLOCKS = ("usb_clk", "usb_io_clk")
+"""Wires of the clocks that a link has beside that of the design, in the modules that use them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Signal, Value
 from amaranth.lib import io
 
 from nnhw.boards import Board
@@ -49,7 +49,7 @@ def nearest_at_most(board: Board, hz: float) -> PllSettings:
 
 def connect_clock(
     m: Module, board: Board, settings: PllSettings, port: io.PortLike, clock: Signal, lock: Signal
-) -> None:
+) -> Value | None:
     """Add what makes the design's clock: a PLL, or just an input buffer, whose clock is always stable.
 
     Parameters
@@ -57,10 +57,14 @@ def connect_clock(
     settings: of the PLL.
     port: the oscillator's pin.
     clock, lock: driven with the clock, and with whether it is stable.
+
+    Returns
+    -------
+    The oscillator's clock, for other uses; None where it reaches the PLL alone.
     """
     source = board.input_clock.pll
     if source == NO_PLL:
         m.submodules.input = buffer = io.Buffer("i", port)
         m.d.comb += [clock.eq(buffer.i), lock.eq(1)]
-    else:
-        CELLS[board.family].pll(m, settings, port, clock, lock, source)
+        return clock
+    return CELLS[board.family].pll(m, settings, port, clock, lock, source)

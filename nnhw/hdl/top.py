@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, cast
 
 from amaranth.build import Attrs, Pins, Platform, Resource, Subsignal, TemplatedPlatform
-from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Module, ResetSignal, Signal
+from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Module, ResetSignal, Signal, Value
 from amaranth.lib import cdc, io, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -88,13 +88,14 @@ class ClockGenerator(wiring.Component):
     Members
     -------
     clock: Out(1), the clock for the `sync` domain.
+    link_clock: Out(1), the clock that the link needs beside that, if it needs one.
     reset: Out(1), the reset for it, active high.
     """
 
     def __init__(self, board: Board, settings: PllSettings) -> None:
         self.board = board
         self.settings = settings
-        super().__init__({"clock": Out(1), "reset": Out(1)})
+        super().__init__({"clock": Out(1), "link_clock": Out(1), "reset": Out(1)})
 
     @property
     def _settle_cycles(self) -> int:
@@ -105,7 +106,8 @@ class ClockGenerator(wiring.Component):
         m = Module()
         clock, lock = Signal(name="pll_clock"), Signal(name="pll_lock")
         port = platform.request(self.board.input_clock.resource, dir="-")
-        connect_clock(m, self.board, self.settings, port, clock, lock)
+        oscillator = connect_clock(m, self.board, self.settings, port, clock, lock)
+        self._connect_link_clock(m, platform, clock, oscillator)
 
         # The same clock without a reset, for the registers that make the reset.
         m.domains.start = ClockDomain(reset_less=True, local=True)
@@ -117,6 +119,19 @@ class ClockGenerator(wiring.Component):
             self.reset.eq(start.reset),
         ]
         return m
+
+    def _connect_link_clock(self, m: Module, platform: Any, clock: Signal, oscillator: Value | None) -> None:
+        """Connect the clock that the link needs beside that of the design, and tell place and route its frequency."""
+        link = self.board.host_link
+        if not link.own_clock_hz:
+            return
+        if link.clock_source == "design":
+            m.d.comb += self.link_clock.eq(clock)
+            return
+        assert oscillator is not None, "a board whose link has the oscillator's clock does not give it to the PLL alone"
+        link_clock = Signal(name="oscillator_clock", attrs={"keep": 1})
+        platform.add_clock_constraint(link_clock, link.own_clock_hz)
+        m.d.comb += [link_clock.eq(oscillator), self.link_clock.eq(link_clock)]
 
 
 class Top(wiring.Component):
@@ -147,6 +162,8 @@ class Top(wiring.Component):
         if self.board.sensor is not None:
             connect_sensor(m, platform, self.board, cast(SensorDevice, self.device))
             return m
+        if self.board.host_link.own_clock_hz:
+            m.d.comb += cast(Any, self.device).link_clock.eq(clock.link_clock)
         self._connect_link(m, platform)
         if hasattr(self.device, "cs") and not self.board.host_link.shares_flash:
             self._connect_flash(m, platform)
@@ -166,10 +183,11 @@ class Top(wiring.Component):
             return
         for port in link.ports:
             m.submodules[port.name] = buffer = io.Buffer(port.direction, getattr(pins, port.name))
-            if port.direction == "i":
+            if port.direction != "o":
                 m.d.comb += getattr(device, port.gateware).eq(buffer.i)
+            if port.direction == "i":
                 continue
-            m.d.comb += buffer.o.eq(getattr(device, port.gateware))
+            m.d.comb += buffer.o.eq(getattr(device, port.gateware_out))
             if port.enable:
                 m.d.comb += buffer.oe.eq(getattr(device, port.enable))
 

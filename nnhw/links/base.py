@@ -16,7 +16,7 @@ class LinkPort:
     Parameters
     ----------
     name: name of the pin in the table of the board file, and in a resource of amaranth-boards.
-    direction: `i` for an input of the FPGA, `o` for an output.
+    direction: `i` for an input of the FPGA, `o` for an output, `io` for both.
     device: name of the gateware's port at this pin; empty: the pin's name.
     enable: name of the gateware's port that is 1 while the pin is to be driven; empty: it always is.
     clocks: the pin clocks registers, at the link's speed at most.
@@ -30,8 +30,13 @@ class LinkPort:
 
     @property
     def gateware(self) -> str:
-        """Name of the gateware's port at this pin."""
+        """Name of the gateware's port at this pin; of the one from the pin, where the pin has both directions."""
         return self.device or self.name
+
+    @property
+    def gateware_out(self) -> str:
+        """Name of the gateware's port that drives this pin, if the pin is driven."""
+        return f"{self.gateware}_out" if self.direction == "io" else self.gateware
 
 
 class BoardLink(Protocol):
@@ -47,6 +52,9 @@ class BoardLink(Protocol):
     speed_field: name of the field with its speed, in bits per second.
     speed_unit: unit of that number in messages.
     bits_per_byte: bits that a byte takes on the wire.
+    half_duplex: both directions share the rate.
+    own_clock_hz: clock in hertz that the gateware needs beside that of the design, at its port `link_clock`; 0: none.
+    clock_source: where that clock comes from: `oscillator`, that of the board; `design`, the clock of the design.
     resource: name of the link in amaranth-boards; empty: the fields of `ports` name pins of the package.
     io_standard: I/O standard of these pins, as amaranth-boards calls it; empty: the family's default.
     """
@@ -59,6 +67,12 @@ class BoardLink(Protocol):
     speed_field: ClassVar[str]
     speed_unit: ClassVar[str]
     bits_per_byte: ClassVar[int]
+    half_duplex: ClassVar[bool] = False
+    own_clock_hz: ClassVar[int] = 0
+
+    @property
+    def clock_source(self) -> str:
+        return "design"
 
     @property
     def resource(self) -> str: ...
@@ -79,7 +93,10 @@ class BoardLink(Protocol):
         return (self.speed,)
 
     def bytes_per_s(self, clock_hz: float) -> float:
-        """Return the bytes per second that can pass in each direction at the same time, at a clock of the design."""
+        """Return the bytes per second that can pass in each direction at the same time, at a clock of the design.
+
+        With `half_duplex`, of both directions together.
+        """
         return self.rates(clock_hz)[0] / self.bits_per_byte
 
     @abstractmethod
@@ -123,7 +140,7 @@ class BoardLink(Protocol):
         )
 
     def images_per_s(self, input_bytes: int, output_bytes: int, clock_hz: float) -> float:
-        """Return how many images per second the link carries; the slower one of its two directions counts.
+        """Return how many images per second the link carries; the slower of its two directions counts, or their sum.
 
         The bytes of images fill DATA frames without gaps, and each frame is acknowledged; each result begins a frame.
 
@@ -136,7 +153,7 @@ class BoardLink(Protocol):
         i_frames, o_frames = input_bytes / PAYLOAD_LIMIT_BYTES, -(-output_bytes // PAYLOAD_LIMIT_BYTES)
         i_bytes = input_bytes + i_frames * WIRE_OVERHEAD_BYTES
         o_bytes = output_bytes + (o_frames + i_frames) * WIRE_OVERHEAD_BYTES
-        return self.bytes_per_s(clock_hz) / max(i_bytes, o_bytes)
+        return self.bytes_per_s(clock_hz) / (i_bytes + o_bytes if self.half_duplex else max(i_bytes, o_bytes))
 
     def facts(self, input_bytes: int | None, output_bytes: int | None, clock_hz: float) -> dict[str, Any]:
         """Return what the report says of the link: kind, bit rate, images per second.

@@ -23,7 +23,8 @@ def test_cases_are_all_links_at_all_rates() -> None:
         "ftdi at 30,000,000 bit/s, also 15,000,000",
         "ftdi at 15,000,000 bit/s, also 30,000,000",
     ]
-    assert [case.name for case in cases(load_board("ulx3s"))] == ["uart at 3,000,000 baud"]
+    found = [(case.name, case.clock_hz) for case in cases(load_board("ulx3s"))]
+    assert found == [("uart at 3,000,000 baud", 100_000_000), ("usb at 12,000,000 bit/s", 48_000_000)]
 
 
 def test_page_of_links_has_the_result() -> None:

@@ -157,7 +157,7 @@ def test_cli_build_rejects_an_unknown_board(small_net: str) -> None:
     result = nnhw_command("build", small_net, "--board", "icebraker")
     assert result.exit_code == 1
     last = result.output.splitlines()[-1]
-    assert last.startswith("Input: board 'icebraker' is not known; did you mean 'icebreaker'?")
+    assert last.startswith("Input: board 'icebraker' is not known; did you mean 'icebreaker' or 'icebreaker_bitsy'?")
 
 
 @pytest.mark.parametrize("stage", ["capture", "collapse_chains", "head", "lower", "tail"])

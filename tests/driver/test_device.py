@@ -13,6 +13,7 @@ from nnhw import ir
 from nnhw.driver import BatchError, Device
 from nnhw.driver.device import make_pace
 from nnhw.driver.framing import FrameReader, encode_frame
+from nnhw.driver.links.base import LINE_WINDOW_BYTES, LINE_WRITE_BYTES
 from nnhw.driver.links.model import ModelBoard, ModelLink
 from nnhw.errors import InputError, LinkError
 from nnhw.ir.ops import Dequantize, Quantize
@@ -242,6 +243,7 @@ class _Line(ModelLink):
 
     flow_controlled = False
     bytes_per_s = 300_000.0
+    window_bytes, write_bytes = LINE_WINDOW_BYTES, LINE_WRITE_BYTES
 
 
 @pytest.mark.parametrize(
@@ -259,6 +261,14 @@ def test_pace_steps_where_the_line_is_faster(inputs: int, outputs: int, interval
     board = make_board(accelerator)
     assert make_pace(_Line(board), accelerator, 48_000_000).stepwise is stepwise
     assert make_pace(ModelLink(board), accelerator, 48_000_000).stepwise is False
+
+
+@pytest.mark.parametrize(("inputs", "outputs", "images"), [(100, 10, 50), (100, 125, 10), (4000, 10, 2), (10, 9000, 2)])
+def test_pace_fills_the_window_of_the_larger_side(inputs: int, outputs: int, images: int) -> None:
+    accelerator = make_accelerator(inputs, outputs)
+    link = ModelLink(make_board(accelerator))
+    link.window_bytes = 5000
+    assert make_pace(link, accelerator, 48_000_000).window_bytes == images * inputs
 
 
 def test_device_steps_frame_by_frame() -> None:

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,8 +16,10 @@ import pytest
 from serial.tools import list_ports
 
 from nnhw.driver import BatchError
+from nnhw.driver.device import make_pace
 from nnhw.driver.links import serial as module
-from nnhw.driver.links.serial import SerialLink, find_port
+from nnhw.driver.links.serial import SerialLink, UsbSerialLink, find_port
+from nnhw.driver.opening import make_link
 from nnhw.errors import ClosedError, LinkError
 from tests.driver.fakes import SwappedBoard, golden, make_accelerator, make_board, make_codes, open_toy, refusal
 
@@ -59,6 +62,19 @@ def test_serial_device_infers() -> None:
     with far_end(make_board(accelerator).exchange) as name, open_toy(serial_link(name), accelerator) as device:
         assert np.array_equal(device.infer_codes(codes), golden(codes, 5))
         assert device.status().images == 3000
+
+
+def test_usb_device_infers_without_steps() -> None:
+    """Bytes wait in front of a slow device by themselves, and as many are on their way as its rate and latency need."""
+    accelerator = make_accelerator(interval_cycles=10**6)
+    codes = make_codes(200)
+    with (
+        far_end(make_board(accelerator).exchange) as name,
+        open_toy(UsbSerialLink(f"usb:{name}"), accelerator) as device,
+    ):
+        assert np.array_equal(device.infer_codes(codes), golden(codes, 5))
+        assert (device.link.name, device.link.window_bytes) == (name, 1_216_000 * 16 // 1000)
+        assert not make_pace(device.link, accelerator, 48_000_000).stepwise
 
 
 def test_serial_rejects_an_absent_port(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,3 +187,27 @@ def test_find_port_rejects_a_choice(monkeypatch: pytest.MonkeyPatch, ports: list
     with pytest.raises(LinkError) as caught:
         find_port()
     assert str(caught.value) == f"{message}; name one with --link"
+
+
+NNHW = (0x1209, 0x0001)
+
+
+def test_usb_finds_the_only_device_of_nnhw(monkeypatch: pytest.MonkeyPatch) -> None:
+    ports = [port("/dev/ttyUSB0", FTDI, ONE), port("/dev/ttyACM0", *NNHW), port("/dev/ttyACM1", NNHW[0], 2)]
+    monkeypatch.setattr(module.list_ports, "comports", lambda: ports)
+    with pytest.raises(LinkError, match="serial port '/dev/ttyACM0' cannot be opened"):
+        make_link("usb", Path(), make_accelerator(), (), 0, lambda text: None)
+
+
+@pytest.mark.parametrize(
+    ("ports", "found"),
+    [
+        ([], "no device; this system has no serial port; plug the board in"),
+        ([port("A", *NNHW), port("B", *NNHW)], "A, B;"),
+    ],
+    ids=["none", "two"],
+)
+def test_usb_rejects_a_choice(monkeypatch: pytest.MonkeyPatch, ports: list[Any], found: str) -> None:
+    monkeypatch.setattr(module.list_ports, "comports", lambda: ports)
+    with pytest.raises(LinkError, match=f"link 'usb' needs one device 1209:0001, but finds {found}"):
+        UsbSerialLink("usb")

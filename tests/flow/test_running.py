@@ -476,6 +476,30 @@ def test_open_opens_the_ftdi_chip_that_the_build_is_for(
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("auto", "usb"), ("usb", "usb"), ("usb:/dev/ttyACM3", "usb:/dev/ttyACM3"), ("/dev/ttyACM3", "usb:/dev/ttyACM3")],
+)
+def test_open_opens_the_usb_that_the_build_is_for(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, found: str
+) -> None:
+    options = {"board": "tinyfpga_bx", "style": "streaming"}
+    build = nnhw.build(source.model, source.example_input, name="small", out=tmp_path / "b", stop_at="map", **options)
+    asked: list[str] = []
+
+    class Port:
+        def __init__(self, link: str) -> None:
+            asked.append(link)
+            raise LinkError(f"'{link}' cannot be opened")
+
+    monkeypatch.setattr("nnhw.driver.links.serial.UsbSerialLink", Port)
+    with pytest.raises(LinkError, match="cannot be opened"):
+        nnhw.open(build, name)
+    assert asked == [found]
+    with pytest.raises(LinkError, match=r"is for the board's link 'usb', not for 'ftdi'; use --link usb"):
+        nnhw.open(build, "ftdi")
+
+
 def test_open_rejects_a_port_for_a_link_to_a_microcontroller(source: Source, tmp_path: Path) -> None:
     options = {"link": "spi", "style": "streaming"}
     build = nnhw.build(source.model, source.example_input, name="small", out=tmp_path / "b", stop_at="map", **options)

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from amaranth.hdl import Module
+from amaranth.hdl import ClockDomain, ClockSignal, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
@@ -36,9 +36,29 @@ class Echo(wiring.Component):
         return m
 
 
+class UsbEcho(wiring.Component):
+    """A device that drives the wires of the USB against what they show, in the clock of the USB."""
+
+    def __init__(self) -> None:
+        inputs = dict.fromkeys(("link_clock", "usb_d_p", "usb_d_n"), In(1))
+        outputs = dict.fromkeys(("usb_d_p_out", "usb_d_n_out", "usb_driven", "usb_pullup"), Out(1))
+        super().__init__({**inputs, **outputs})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.domains += ClockDomain("io", reset_less=True, local=True)
+        m.d.comb += ClockSignal("io").eq(self.link_clock)
+        m.d.sync += self.usb_pullup.eq(~self.usb_d_p)
+        m.d.io += [self.usb_d_p_out.eq(~self.usb_d_p), self.usb_d_n_out.eq(~self.usb_d_n), self.usb_driven.eq(1)]
+        return m
+
+
+ECHOES = {"uart": Echo, "usb": UsbEcho}
+
+
 def top_of(name: str) -> TopDesign:
     board = load_board(name)
-    return make_top(lambda clock_hz: Echo(), board, nearest_at_most(board, board.target_clock_hz))
+    return make_top(lambda clock_hz: ECHOES[board.link](), board, nearest_at_most(board, board.target_clock_hz))
 
 
 def parameters(design: TopDesign, cell: str) -> dict[str, str]:
@@ -122,9 +142,27 @@ def test_top_takes_the_pins_that_a_board_file_names(name: str, board_class: str,
 
 @pytest.mark.parametrize("board", list_boards(), ids=lambda board: board.name)
 def test_top_of_each_board_has_its_pins(board: Board) -> None:
-    design = make_top(lambda clock_hz: Echo(), board, nearest_at_most(board, board.target_clock_hz))
-    found = re.findall(r"^(?:set_io|LOCATE COMP) \S+ ", design.constraints, re.MULTILINE)
-    assert len(found) == 3
+    found = re.findall(r"^(?:set_io|LOCATE COMP) \S+ ", top_of(board.name).constraints, re.MULTILINE)
+    assert len(found) == 1 + len(board.host_link.ports)
+
+
+def test_top_gives_the_usb_the_clock_of_the_oscillator() -> None:
+    design = top_of("fomu_pvt")
+    lines = design.constraints.splitlines()
+    pins = {"usb_0__d_p__io A1", "usb_0__d_n__io A2", "usb_0__pullup__io A4", "clk48_0__io F4"}
+    assert {f"set_io {pin}" for pin in pins} < set(lines)
+    # The wires are driven in both directions, with one enable; the oscillator feeds PLL and USB from one input buffer.
+    assert design.rtlil.count("cell \\SB_IO ") == 4
+    assert design.rtlil.count("cell \\SB_PLL40_CORE ") == 1
+    (named,) = [line for line in lines if "oscillator_clock" in line]
+    assert named.endswith(" 48.0")
+
+
+def test_top_gives_the_usb_the_clock_of_the_design() -> None:
+    design = top_of("icebreaker_bitsy")
+    frequencies = [line for line in design.constraints.splitlines() if line.startswith("set_frequency")]
+    assert frequencies == ["set_frequency clk12_0__io 12.0"]
+    assert "cell \\SB_PLL40_PAD " in design.rtlil
 
 
 class FlashEcho(wiring.Component):
@@ -358,8 +396,8 @@ def test_load_platform_rejects_pins_in_use(pins: dict[str, str], name: str, pin:
     [
         (
             "icebreaker",
-            "usb",
-            "--link is one of 'uart', 'spi', 'ftdi'; given 'usb'; board 'icebreaker' has 'uart', 'spi', 'ftdi'",
+            "can",
+            "--link is one of 'uart', 'spi', 'ftdi', 'usb'; given 'can'; board 'icebreaker' has 'uart', 'spi', 'ftdi'",
         ),
         (
             "icestick",

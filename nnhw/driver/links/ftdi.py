@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from nnhw.driver.links.base import closed_error
+from nnhw.driver.links.base import LINE_WINDOW_BYTES, LINE_WRITE_BYTES, closed_error
 from nnhw.errors import LinkError
 
 NAME = "ftdi"
@@ -66,6 +66,8 @@ class FtdiLink:
 
     flow_controlled = False
     slack_s = 0.25
+    window_bytes = LINE_WINDOW_BYTES
+    write_bytes: int | None = LINE_WRITE_BYTES
 
     def __init__(
         self, name: str = NAME, hz: float = 30e6, backend: Any = None, clock: Callable[[], float] = time.monotonic

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
-from nnhw.driver.links.base import closed_error
+from nnhw.driver.links.base import HELD_WINDOW_BYTES, LINE_WINDOW_BYTES, LINE_WRITE_BYTES, closed_error
 from nnhw.errors import LinkError, NnhwError
 
 _SLACK_CYCLES = 200_000
@@ -52,6 +52,8 @@ class HardwareLink:
         self.name = name
         self.bytes_per_s = bytes_per_s
         self.flow_controlled = flow_controlled
+        self.window_bytes = HELD_WINDOW_BYTES if flow_controlled else LINE_WINDOW_BYTES
+        self.write_bytes = None if flow_controlled else LINE_WRITE_BYTES
         self.hardware = hardware
         self._clock_hz = clock_hz
         self._waiting = bytearray()

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from nnhw.driver.framing import FrameReader, encode_frame
-from nnhw.driver.links.base import closed_error
+from nnhw.driver.links.base import HELD_WINDOW_BYTES, closed_error
 from nnhw.driver.links.model_program import ProgramChain, ProgramMemory
 from nnhw.protocol import ANSWER, PAYLOAD_LIMIT_BYTES, Command, Counters, DeviceIdentity, Frame, Reason
 
@@ -127,6 +127,8 @@ class ModelLink:
     flow_controlled = True
     bytes_per_s = math.inf
     slack_s = 0.1
+    window_bytes = HELD_WINDOW_BYTES
+    write_bytes: int | None = None
 
     def __init__(self, board: ModelBoard, name: str = "model") -> None:
         self.board = board

@@ -9,10 +9,18 @@ from typing import Any
 import serial
 from serial.tools import list_ports
 
-from nnhw.driver.links.base import closed_error
+from nnhw.driver.links.base import (
+    LINE_WINDOW_BYTES,
+    LINE_WRITE_BYTES,
+    USB_LATENCY_S,
+    USB_WRITE_BYTES,
+    closed_error,
+    window_bytes,
+)
 from nnhw.errors import LinkError
-from nnhw.protocol import BITS_PER_UART_BYTE
+from nnhw.protocol import BITS_PER_UART_BYTE, USB_BYTES_PER_S, USB_PRODUCT, USB_VENDOR
 
+_ANY_BAUD = 115_200
 # FTDI chips with two interfaces: the first one programs the board, the second one is the serial line.
 _TWO_INTERFACES = {(0x0403, 0x6010)}
 
@@ -32,6 +40,8 @@ class SerialLink:
 
     flow_controlled = False
     slack_s = 1.0
+    window_bytes = LINE_WINDOW_BYTES
+    write_bytes: int | None = LINE_WRITE_BYTES
 
     def __init__(self, port: str, baud: int) -> None:
         self.name = port
@@ -86,6 +96,47 @@ class SerialLink:
         """Close the port."""
         with contextlib.suppress(serial.SerialException, OSError):
             self._port.close()
+
+
+class UsbSerialLink(SerialLink):
+    """Bytes over the USB port of an FPGA, which the system shows as a serial port; they wait until the device has room.
+
+    Parameters
+    ----------
+    name: `usb` for the only device with the numbers of nnhw, `usb:PORT` for a port of this system.
+
+    Raises
+    ------
+    LinkError: there is none, or more than one; see `SerialLink`.
+    """
+
+    flow_controlled = True
+    write_bytes: int | None = USB_WRITE_BYTES
+
+    window_bytes = window_bytes(USB_BYTES_PER_S, USB_LATENCY_S)
+
+    def __init__(self, name: str) -> None:
+        _, _, port = name.partition(":")
+        # Any rate would do: there is no line behind the port.
+        super().__init__(port or find_usb_port(), _ANY_BAUD)
+        self.bytes_per_s = USB_BYTES_PER_S
+
+
+def find_usb_port() -> str:
+    """Return the port of the only FPGA with the gateware of a USB port.
+
+    Raises
+    ------
+    LinkError: there is none, or more than one; the message lists the ports of this system.
+    """
+    ports = sorted(port.device for port in list_ports.comports() if (port.vid, port.pid) == (USB_VENDOR, USB_PRODUCT))
+    if len(ports) != 1:
+        found = ", ".join(ports) or "no device"
+        raise LinkError(
+            f"link 'usb' needs one device {USB_VENDOR:04x}:{USB_PRODUCT:04x}, but finds {found}; {describe_ports()}; "
+            "load the accelerator, or name the port with --link usb:PORT"
+        )
+    return ports[0]
 
 
 def describe_ports() -> str:

@@ -23,7 +23,7 @@ from nnhw.flow.tools.cache import Cache, cache_key
 from nnhw.flow.tools.processes import ToolFailure
 from nnhw.flow.tools.sources import sources_hash
 from nnhw.flow.tools.toolchain import Note, find_tool, run_yosys, share_folder, silent
-from nnhw.hdl.names import BLOCK, CLOCK_ATTRIBUTE, KEPT_APART, RAM_STYLE
+from nnhw.hdl.names import BLOCK, CLOCK_ATTRIBUTE, KEPT_APART, LINK_CLOCKS, RAM_STYLE
 
 LOG = "yosys.log"
 _MEMORIES, _NOTES = "memories.txt", "notes.txt"
@@ -171,13 +171,15 @@ def synthesis_commands(board: Board, dsp: bool, block_rams: Sequence[str] = ()) 
     family = FAMILIES[board.family]
     synth = family.tools.synth(board.device, dsp)
     hide, show = hiding_commands(family)
+    # Modules with a clock of the link: their memories are queues between two clocks, and those of another library.
+    others = [part for clock in LINK_CLOCKS for part in (f"w:{clock} %m", "%d")] if board.host_link.own_clock_hz else []
     return [
         "read_rtlil design.il",
         *hide,
         f"setattr -set keep 1 a:{KEPT_APART}=1 %ci1 t:$dff %i",
         # No memory is read where it is written in the same cycle (`nnhw.hdl.memory`), but Amaranth cannot say so: its
         # ports promise the old word, which costs an iCE40 block RAM a second register and a comparator for each bit.
-        "setparam -set COLLISION_X_MASK 1'1 t:$memrd_v2 r:COLLISION_X_MASK=1'0 %i",
+        " ".join(("setparam -set COLLISION_X_MASK 1'1 t:$memrd_v2 r:COLLISION_X_MASK=1'0 %i", *others)),
         f"{synth} -run begin:map_ram",
         *show,
         f"tee -q -o {_MEMORIES} dump t:$mem_v2",

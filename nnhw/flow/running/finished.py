@@ -26,7 +26,7 @@ from nnhw.flow.pipeline import Build
 from nnhw.flow.running.accuracy import Score, score
 from nnhw.flow.tools.progress import Progress, SilentProgress
 from nnhw.ir.interpreter import joined
-from nnhw.links import Ftdi
+from nnhw.links import Ftdi, Usb
 from nnhw.reading import load_npy
 
 if TYPE_CHECKING:
@@ -89,6 +89,9 @@ def open(
     return open_link(folder.path, link, rates, clock_hz, max_retries, progress, notice)
 
 
+_NAMED = (Ftdi.kind, Usb.kind)
+
+
 def _link_name(link: str, board: Board, folder: BuildFolder) -> str:
     """Return the name of a link to a board, `auto` as what the build is for.
 
@@ -96,11 +99,14 @@ def _link_name(link: str, board: Board, folder: BuildFolder) -> str:
     ------
     LinkError: the build is for another kind of link.
     """
-    is_ftdi = link.partition(":")[0] == Ftdi.kind
-    if board.link == Ftdi.kind and link == "auto":
-        return Ftdi.kind
-    if is_ftdi != (board.link == Ftdi.kind):
-        remedy = "--link ftdi" if board.link == Ftdi.kind else "--link auto, or a serial port"
+    # These links have names of their own; what is none of them is a serial port.
+    kind = link.partition(":")[0]
+    if board.link in _NAMED and link == "auto":
+        return board.link
+    if board.link == Usb.kind and kind not in _NAMED:
+        return f"{Usb.kind}:{link}"
+    if kind != board.link and (kind in _NAMED or board.link in _NAMED):
+        remedy = f"--link {board.link}" if board.link in _NAMED else "--link auto, or a serial port"
         raise LinkError(
             f"build '{folder.path}' is for the board's link '{board.link}', not for '{link}'; use {remedy}, or build "
             "it for the other link with 'nnhw build --link'"

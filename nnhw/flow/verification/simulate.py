@@ -196,7 +196,7 @@ def simulate_accelerator(
     return _collect(found, simulator, frames, accelerator)
 
 
-PIN_BENCHES = {"uart": "bench_uart", "spi": "bench_spi", "ftdi": "bench_ftdi"}
+PIN_BENCHES = {"uart": "bench_uart", "spi": "bench_spi", "ftdi": "bench_ftdi", "usb": "bench_usb"}
 """Bench that drives the pins of a link, by kind of the link."""
 
 

@@ -155,7 +155,7 @@ class Cells:
 
     def pll(
         self, m: Module, settings: PllSettings, port: io.PortLike, clock: Signal, lock: Signal, source: str
-    ) -> None:
+    ) -> Value | None:
         """Add the PLL that makes the design's clock.
 
         Parameters
@@ -164,6 +164,10 @@ class Cells:
         port: the oscillator's pin.
         clock, lock: driven with the clock, and with whether it is stable.
         source: how the oscillator reaches the PLL, not 'none'; see `nnhw.boards.InputClock`.
+
+        Returns
+        -------
+        The oscillator's clock, for other uses; None where it reaches the PLL alone.
 
         Raises
         ------

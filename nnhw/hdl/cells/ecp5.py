@@ -74,7 +74,7 @@ class Ecp5Cells(Cells):
 
     def pll(
         self, m: Module, settings: PllSettings, port: io.PortLike, clock: Signal, lock: Signal, source: str
-    ) -> None:
+    ) -> Value | None:
         """Add input buffer and PLL: its output CLKOP is the feedback, its output CLKOS the clock.
 
         With two outputs the clock's divider is outside of the feedback loop: ten times as many clocks are reachable.
@@ -113,6 +113,8 @@ class Ecp5Cells(Cells):
             o_CLKOS=clock,
             o_LOCK=lock,
         )
+        oscillator: Value = buffer.i
+        return oscillator
 
     def flash_clock(self, m: Module, clk: Any) -> bool:
         """Add USRMCLK: the flash's clock pin belongs to the configuration logic, and this cell gives user logic access.

@@ -175,8 +175,9 @@ class Ice40Cells(Cells):
 
     def pll(
         self, m: Module, settings: PllSettings, port: io.PortLike, clock: Signal, lock: Signal, source: str
-    ) -> None:
+    ) -> Value | None:
         """See `Cells.pll`: simple feedback; at the PLL's own pad for the source 'pad', else behind an input buffer."""
+        reference = None
         if source == "pad":
             cell, ports = "SB_PLL40_PAD", {"i_PACKAGEPIN": port.io}
         else:
@@ -200,6 +201,7 @@ class Ice40Cells(Cells):
             o_LOCK=lock,
             **ports,
         )
+        return reference
 
 
 def filter_range(settings: PllSettings) -> int:

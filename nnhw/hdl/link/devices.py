@@ -29,10 +29,27 @@ def _uart_device(device: LinkedEngine, link: BoardLink) -> UartDevice:
     return UartDevice(device, *divisors, most=clocks_per_bit(device.fastest_hz, link.baud))
 
 
+def _usb_device(device: LinkedEngine, link: BoardLink) -> wiring.Component:
+    """Return a device at the wires of the USB.
+
+    Raises
+    ------
+    InputError: luna-usb is missing, an optional package.
+    """
+    try:
+        from nnhw.hdl.link.usb import UsbDevice
+    except ImportError as error:
+        raise InputError(
+            f"link 'usb' needs luna-usb, which cannot be imported ({error}); install it with 'pip install luna-usb'"
+        ) from None
+    return UsbDevice(device)
+
+
 DEVICES: Mapping[str, Callable[[LinkedEngine, BoardLink], wiring.Component]] = {
     "uart": _uart_device,
     "spi": lambda device, link: SpiDevice(device),
     "ftdi": lambda device, link: FtdiDevice(device),
+    "usb": _usb_device,
 }
 """Makes the component between pins and device, by the kind of the link."""
 

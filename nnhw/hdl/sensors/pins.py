@@ -59,6 +59,7 @@ def _resource(name: str, table: SensorPins | ResultPins, board: Board) -> Resour
 def connect_sensor(m: Module, platform: Any, board: Board, device: SensorDevice) -> None:
     """Connect a device to the pins of its sensor, of its result, and to the serial port, whose input is not used."""
     assert board.sensor is not None
+    assert board.uart is not None, "a board with a sensor has a serial port"
     sensor = _requested(platform, SENSOR)
     for number, name in enumerate(board.sensor.inputs):
         m.submodules[f"sensor_{name}"] = buffer = io.Buffer("i", getattr(sensor, name))

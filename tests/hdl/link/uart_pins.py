@@ -6,6 +6,7 @@ from typing import Any
 
 from amaranth.sim import Simulator
 
+from nnhw.driver.links.base import LINE_WINDOW_BYTES, LINE_WRITE_BYTES
 from nnhw.hdl.link.uart import UartDevice
 
 CYCLE_S = 1e-6
@@ -63,6 +64,7 @@ class PinsPort:
     """
 
     flow_controlled = False
+    window_bytes, write_bytes = LINE_WINDOW_BYTES, LINE_WRITE_BYTES
     name = "pins"
     CHUNK_CYCLES = 2000
 
