@@ -21,7 +21,7 @@ from nnhw.mapping.loops import step_of
 from nnhw.mapping.needs import needs_of
 from nnhw.mapping.placement import PartMover
 from nnhw.mapping.reader import read_layers
-from nnhw.mapping.schedule import into_large_ram, with_schedule
+from nnhw.mapping.schedule import into_large_ram, into_registers, with_schedule
 from nnhw.mapping.waits import waits, without_waits
 
 LOGGER = logging.getLogger("nnhw.mapping")
@@ -210,12 +210,25 @@ class Mapper:
         return max(self.space.candidate(layer, folding).cycles for layer, folding in pairs)
 
     def _assembled(self, placed: Sequence[Folding], budget: Budget) -> tuple[Accelerator, Cost]:
-        """Return the accelerator of foldings, with FIFOs in large RAM where block RAMs are too few, and its cost."""
+        """Return the accelerator of foldings and its cost; FIFOs leave block RAM where there is too little of it.
+
+        They go to large RAM first, then to registers; the other way round if that does not suffice.
+        """
         family, accelerator = self.space.family, self.space.accelerator(placed, self.board_name)
+
+        def in_large_ram(found: Accelerator) -> Accelerator:
+            total = accelerator_cost(found, family)
+            return into_large_ram(found, total.ebr - budget.ebr, budget.spram - total.spram, family)
+
+        def in_registers(found: Accelerator) -> Accelerator:
+            return into_registers(found, accelerator_cost(found, family).ebr - budget.ebr, family)
+
         total = accelerator_cost(accelerator, family)
-        if budget.ebr < total.ebr and total.spram < budget.spram:
-            missing, large = total.ebr - budget.ebr, budget.spram - total.spram
-            accelerator = into_large_ram(accelerator, missing, large, family)
+        stretched = replace(budget, lc=family.room.stretch * budget.lc, ff=family.room.stretch * budget.ff)
+        if total.ebr > budget.ebr:
+            moved = in_registers(in_large_ram(accelerator))
+            fits = _fits(accelerator_cost(moved, family), stretched)
+            accelerator = moved if fits else in_large_ram(in_registers(accelerator))
             total = accelerator_cost(accelerator, family)
         LOGGER.info(
             "an engine for each layer: %s cycles a frame with %s logic cells and %s block RAMs",

@@ -444,6 +444,29 @@ def into_large_ram(accelerator: Accelerator, ebr: int, spram: int, family: Famil
     return replace(accelerator, stages=network.stages, schedule=network.estimate())
 
 
+def into_registers(accelerator: Accelerator, ebr: int, family: Family) -> Accelerator:
+    """Make FIFOs of a loop shallower, from block RAM into registers, as far as the schedule stays.
+
+    Parameters
+    ----------
+    ebr: number of block RAMs to save.
+    """
+    formats = accelerator.input_format.frame_beats, accelerator.output_format.frame_beats
+    network = StreamNetwork(accelerator.stages, *formats)
+    for index in network.joining if network.has_loop else ():
+        fifo = network.fifo(index)
+        taken = cost(fifo, family).ebr
+        if ebr <= 0 or not taken:
+            continue
+        depths = [depth for depth in cheaper_depths(fifo, family) if not cost(replace(fifo, depth=depth), family).ebr]
+        fitting = [network.with_fifo(index, replace(fifo, depth=depth)) for depth in depths]
+        found = bisect_left(fitting, True, key=lambda shallow: shallow.keeps(accelerator.schedule))
+        network, ebr = ([*fitting, network][found], ebr - taken * (found < len(fitting)))
+    if network.stages == accelerator.stages:
+        return accelerator
+    return replace(accelerator, stages=network.stages, schedule=network.estimate())
+
+
 def with_schedule(accelerator: Accelerator) -> Accelerator:
     """Return an accelerator whose schedule is exact, if it was an estimate. Raises: see `StreamNetwork.schedule`."""
     if accelerator.schedule.joined:
