@@ -4,6 +4,7 @@ It stands for what TensorFlow's converter does. The file is written by the helpe
 the repository, with `pip install tflite`: `python examples/quantize_tflite.py`.
 """
 
+import copy
 import sys
 from pathlib import Path
 
@@ -58,9 +59,10 @@ def add_layer(
 
 def quantized(model: nn.Sequential, images: Tensor) -> bytes:
     """Return the file of the network, calibrated with images."""
-    seen = [images]
+    # In double precision: sums of float32 differ from processor to processor, and scales are made of what is seen.
+    model, seen = copy.deepcopy(model).double().eval(), [images.double()]
     with torch.no_grad():
-        for layer in model.eval():
+        for layer in model:
             seen.append(layer(seen[-1]))
     file = File(1, 28, 28, 1, scale=float(np.float32(1 / 255)), zero=-128)
     strides = {"Padding": "VALID", "StrideW": 2, "StrideH": 2, "FusedActivationFunction": "RELU"}

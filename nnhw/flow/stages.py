@@ -173,12 +173,13 @@ def map_stage(job: Job, out: Path) -> None:
     """
     from nnhw import ir
     from nnhw.flow.budget import map_on_board
+    from nnhw.mapping.settling import settling
 
     body = ir.load(job.path("lower.ir"))
     front = job.front()
     options = job.options if front is None else sensor_options(job.board, front, job.options)
     others = () if front is None else (beside(job.board, front),)
-    with noted("nnhw.mapping", job.progress):
+    with noted("nnhw.mapping", job.progress), settling():
         mapped, facts = map_on_board(body, job.board, options, *others)
     if front is not None:
         check_ends(ir.load(job.path("head.ir")), ir.load(job.path("tail.ir")), mapped.accelerator, front)

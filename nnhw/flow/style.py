@@ -14,6 +14,7 @@ from nnhw.ir import Graph
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.loops import refuse_loops
 from nnhw.mapping.mapper import map_body
+from nnhw.mapping.settling import settle
 from nnhw.mapping.shared.accelerator import map_program, map_shared
 from nnhw.mapping.shared.compile import Compiled
 from nnhw.mapping.shared.search.arrays import least_cycles
@@ -184,6 +185,9 @@ def _faster(
         shared = _shared(body, board, budget, family, "", streaming.interval)
     except MappingError as error:
         return Mapped(streaming.accelerator, "streaming", f"{cycles}; on a shared one, {first_of(error)}")
+    except KeyboardInterrupt as stop:
+        found = settle(streaming.accelerator, stop)
+        return Mapped(found, "streaming", f"{cycles}; the search for a shared one was interrupted")
     why = f"{cycles}; with a shared one, {shared.why}"
     seen = [
         min(clock_hz / each.interval, link_rate(each.accelerator, board.host_link, clock_hz))

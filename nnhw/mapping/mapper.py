@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from math import inf
 
 from nnhw.accelerator import Accelerator
 from nnhw.errors import DoesNotFitError, MappingError
@@ -22,6 +23,7 @@ from nnhw.mapping.needs import needs_of
 from nnhw.mapping.placement import PartMover
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.schedule import into_large_ram, into_registers, with_schedule
+from nnhw.mapping.settling import settle
 from nnhw.mapping.waits import waits, without_waits
 
 LOGGER = logging.getLogger("nnhw.mapping")
@@ -63,7 +65,14 @@ def map_body(
     MappingError: a layer that no engine runs; a network that does not fit, with what is missing and what would fit;
         an override that names no layer or that the engine does not accept.
     """
-    return Mapper.of(body, board_name, family, overrides or {}, sequences).best(budget, target_interval)
+    mapper = Mapper.of(body, board_name, family, overrides or {}, sequences)
+    try:
+        return mapper.best(budget, target_interval)
+    except KeyboardInterrupt as stop:
+        found = mapper.fitting
+        if found is not None and target_interval is not None and found.schedule.interval_cycles > target_interval:
+            found = None
+        return with_schedule(settle(found, stop))
 
 
 def _best(mapper: Mapper, budget: Budget, target_interval: int | None) -> Accelerator:
@@ -100,7 +109,10 @@ class Mapper:
     space: design space of the network.
     frontiers: the candidates of each layer, fastest first.
     board_name: name of the board, which is noted in the accelerator.
+    fitting: the fastest accelerator so far that fits; None: none was found yet.
     """
+
+    fitting: Accelerator | None = None
 
     def __init__(self, space: DesignSpace, frontiers: Sequence[Sequence[Candidate]], board_name: str) -> None:
         self.space = space
@@ -230,6 +242,9 @@ class Mapper:
             fits = _fits(accelerator_cost(moved, family), stretched)
             accelerator = moved if fits else in_large_ram(in_registers(accelerator))
             total = accelerator_cost(accelerator, family)
+        best = self.fitting.schedule.interval_cycles if self.fitting is not None else inf
+        if _fits(total, stretched) and accelerator.schedule.interval_cycles < best:
+            self.fitting = accelerator
         LOGGER.info(
             "an engine for each layer: %s cycles a frame with %s logic cells and %s block RAMs",
             *(f"{count:,.0f}" for count in (accelerator.schedule.interval_cycles, total.lc, total.ebr)),

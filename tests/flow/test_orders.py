@@ -211,7 +211,7 @@ def test_orders_equal_reference_in_rtl(name: str) -> None:
 
 JOINS_ALL = "joins rows, columns or flattened maps; a shared engine joins channels alone, so use --style streaming"
 REFUSED = {
-    "shuffle": r"layer .*channel_shuffle.* \(transpose\) does not run on a shared engine; use --style streaming",
+    "transposed": r"layer .* \(transpose\) does not run on a shared engine; use --style streaming",
     "height": f"layer .*cat.* {JOINS_ALL}",
     "flat": f"layer .*cat.* {JOINS_ALL}",
 }

@@ -20,7 +20,7 @@ from nnhw.mapping.mapper import map_body
 from nnhw.mapping.shared import compile_body
 from tests.flow.test_orders import IMAGE, ROWS, Forward, Net, hidden, of_rows
 from tests.flow.test_rows import lowered
-from tests.mapping.shared.programs import array_of
+from tests.mapping.shared.programs import array_of, check_program
 from tests.mapping.test_mapper import LARGE, check_equal
 from tests.sim.test_benches import pytestmark as needs_simulator
 
@@ -120,6 +120,11 @@ def test_shuffle_unit_of_a_float_model_is_quantized_and_equal_to_golden_stages()
     check_equal(body, map_body(body, "test", LARGE, target_interval=4000))
 
 
-def test_shared_engine_refuses_a_slice() -> None:
-    with pytest.raises(MappingError, match=r"\(slice\) does not run on a shared engine; use "):
-        compile_body(body_of("rows_and_columns"), array_of(8, 2, 8))
+def test_shared_engine_takes_parts_of_rows_and_columns() -> None:
+    body = body_of("rows_and_columns")
+    check_program(body, compile_body(body, array_of(8, 2, 8)))
+
+
+def test_shared_engine_refuses_parts_that_turn_rows_into_columns() -> None:
+    with pytest.raises(MappingError, match="which has another place in a shared engine's memory; use "):
+        compile_body(body_of("one_column"), array_of(8, 2, 8))

@@ -84,7 +84,8 @@ of the linear layers behind in the same order.
 Parts of a tensor (`x[:, 4:]`, `x[:, :, ::2]`, `x[:, :, -1]`, `chunk`, `split`) are what is left of a stream of which
 the rest is dropped, behind the quantizer.
 
-An engine for each layer does all of this; a shared engine joins channels alone, permutes nothing and takes no parts.
+An engine for each layer does all of this; a shared engine joins channels alone, takes parts and repeats pixels, and
+permutes what a transposed convolution or a pixel shuffle permutes.
 
 Branches that are added may have any scales of float32, decimal ones and ones with zero points, too: two branches of 8
 bits, or three of 4, become one sum of integers with factors of up to 9 bits (11 for three), and every combination of

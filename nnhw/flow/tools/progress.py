@@ -28,7 +28,7 @@ class Progress(Protocol):
 
 
 class _Notes(logging.Handler):
-    """Shows what a part logs as notes, at most one every `period_s`, and none before so many seconds."""
+    """Shows what a part logs as notes: all warnings, and of others one in `period_s` seconds at most."""
 
     def __init__(self, progress: Progress, period_s: float) -> None:
         super().__init__(logging.INFO)
@@ -37,7 +37,7 @@ class _Notes(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         now = time.monotonic()
-        if now - self._last >= self._period_s:
+        if record.levelno >= logging.WARNING or now - self._last >= self._period_s:
             self._last = now
             self._progress.note(record.getMessage())
 

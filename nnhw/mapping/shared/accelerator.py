@@ -16,6 +16,7 @@ from nnhw.families import Family
 from nnhw.ir import Graph, IntType, TensorType, graph_hash
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.schedule import StreamNetwork
+from nnhw.mapping.settling import settle
 from nnhw.mapping.shared.compile import Compiled, network_of
 from nnhw.mapping.shared.program.network import TaskNetwork
 from nnhw.mapping.shared.program.tasks import STREAMING
@@ -224,8 +225,12 @@ def map_shared(
         accelerator = assemble(body, board, (), (compiled,))
         return (SharedMapping(accelerator, (compiled,), next(partitions(body, 0)).title),)
     ways = _Ways(body, board, budget, family, most)
-    ways.try_all()
-    ways.try_chain()
+    try:
+        ways.try_all()
+        ways.try_chain()
+    except KeyboardInterrupt as stop:
+        best = min(ways.found, key=lambda mapping: mapping.cycles, default=None)
+        settle(None if best is None else best.accelerator, stop)
     if not ways.found:
         raise ways.refused[0]
     return tuple(sorted(ways.found, key=lambda mapping: mapping.cycles))

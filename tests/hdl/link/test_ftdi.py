@@ -73,7 +73,7 @@ def test_ftdi_device_bears_bits_too_many_and_too_few(seed: int) -> None:
     rng = random.Random(seed)
     engine, device = sums()
     pins = FtdiPins(device, SharedFlash(CONTENT))
-    pins.stray = lambda: rng.random() < 0.002
+    pins.stray = lambda: rng.random() < 0.005
     link, _, _ = link_at(pins)
     images = np.random.default_rng(seed).integers(0, 256, (8, 60)).astype(np.uint8)
     run(Session(link, max_retries=10), engine, images)

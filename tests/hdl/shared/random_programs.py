@@ -132,12 +132,9 @@ class Maker:
         shape = [extent // pool for extent, pool in zip(shape, pools, strict=True)]
         raw = self.number(1, 4) if self.number(0, 5) == 0 else 0
         tiles = self.number(1, 2)
-        apart = [self.number(1, 3), self.number(1, 3)] if array.row_steps else [1, 1]
-        target = (
-            None
-            if raw
-            else self.place(*(extent * step for extent, step in zip(shape, apart, strict=True)), self._words(tiles))
-        )
+        apart = self._apart(shape, self._words(tiles))
+        extents = [extent * step for extent, step in zip(shape, apart, strict=True)]
+        target = None if raw else self.place(*extents, self._words(tiles))
         channelwise = other is not None or self.flag()
         for tile in range(tiles):
             word, part_slice = self._granule(tile)
@@ -161,6 +158,14 @@ class Maker:
                 )
             self.records.append(record)
         return target
+
+    def _apart(self, shape: list[int], words: int) -> list[int]:
+        """Return distances of the pixels that a layer stores; 1 without steps for rows, or with too few words."""
+        if not self.array.row_steps:
+            return [1, 1]
+        apart = [self.number(1, 3), self.number(1, 3)]
+        needed = shape[0] * apart[0] * shape[1] * apart[1] * words
+        return apart if self.free + 2 * needed <= self.array.words else [1, 1]
 
     def _words(self, tiles: int) -> int:
         return max(1, -(-tiles * self.array.granule_bits // self.array.word_bits))

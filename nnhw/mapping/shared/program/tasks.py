@@ -186,7 +186,7 @@ def read_move(move: Move) -> list[Task]:
         return [_copy(move, moved, number) for number, moved in enumerate(move.pieces)]
     if move.made is None:
         raise MappingError(
-            f"layer {move.last.where} moves channels to other pixels; a shared engine does that only right behind a "
+            f"layer {move.last.where} moves channels; a shared engine does that only right behind a "
             f"convolution without groups that nothing else reads, so use {STREAMING}"
         )
     return [_part(move, move.made, moved, number) for number, moved in enumerate(move.pieces)]

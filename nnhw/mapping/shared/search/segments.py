@@ -107,7 +107,8 @@ class Arrays:
         self._shapes: dict[tuple[int, int], list[ArrayConfig]] = {}
         self._dressed: dict[tuple[ArrayConfig, ArrayConfig, int], ArrayConfig] = {}
         self._sized: dict[tuple[ArrayConfig, int], ArrayConfig] = {}
-        self._tables: dict[ArrayConfig, _WorkTable] = {}
+        self._tables: dict[ArrayConfig, _WorkTable | None] = {}
+        self._known: dict[ArrayConfig, dict[str, _Work | None]] = {}
 
     def shapes(self, network: TaskNetwork) -> list[ArrayConfig]:
         """Return arrays of all sizes that may fit, with all other limits wide enough."""
@@ -169,18 +170,32 @@ class Arrays:
         """
         if streaming not in self._tables:
             self._tables[streaming] = self._table(shape, streaming)
-        first = self._places[network.tasks[0].node]
-        return self._tables[streaming].between(first, first + len(network.tasks))
+        table, first = self._tables[streaming], self._places[network.tasks[0].node]
+        if table is None:
+            return _WorkTable(self._works(network, shape, streaming)).between(0, len(network.tasks))
+        return table.between(first, first + len(network.tasks))
 
-    def _table(self, shape: ArrayConfig, streaming: ArrayConfig) -> _WorkTable:
-        """Return the work of all tasks of the whole network on an array; see `work`."""
-        tensors, works = lay_out(self._network, shape), list[_Work | None]()
-        for task in self._network.tasks:
-            try:
-                works.append(_work(task, tensors, streaming if task.window.is_global else shape))
-            except MappingError:
-                works.append(None)
-        return _WorkTable(works)
+    def _table(self, shape: ArrayConfig, streaming: ArrayConfig) -> _WorkTable | None:
+        """Return the work of all tasks of the whole network on an array; None if some of its values do not go there.
+
+        Values that pass through other arrays alone may be wider, such as an input of 8 bits in front of 2.
+        """
+        try:
+            return _WorkTable(self._works(self._network, shape, streaming))
+        except MappingError:
+            return None
+
+    def _works(self, network: TaskNetwork, shape: ArrayConfig, streaming: ArrayConfig) -> list[_Work | None]:
+        """Return the work of each task; None where it exceeds a limit. Raises: MappingError: values are too wide."""
+        known = self._known.setdefault(streaming, {})
+        tensors = {} if all(task.node in known for task in network.tasks) else lay_out(network, shape)
+        for task in network.tasks:
+            if task.node not in known:
+                try:
+                    known[task.node] = _work(task, tensors, streaming if task.window.is_global else shape)
+                except MappingError:
+                    known[task.node] = None
+        return [known[task.node] for task in network.tasks]
 
 
 @dataclass(frozen=True)
