@@ -33,13 +33,13 @@ from nnhw.flow.tools.progress import Progress, make_progress
 from nnhw.flow.verification.simulate import simulate_pins
 from nnhw.hdl.link.device import LinkedEngine
 from nnhw.hdl.link.devices import device_at
-from nnhw.links import BoardLink, Ftdi, Uart, Usb
+from nnhw.links import BoardLink, Ftdi, Uart, Ulpi, Usb
 from nnhw.protocol import DeviceIdentity
 
 NETWORKS = ("mnist_mlp", "mnist_cnn")
 FRAMES, FAULTY_FRAMES = 50, 20
 MOST_FRAMES = 400
-HOST_BYTES = {"ftdi": 40_000, "usb": 12_000}
+HOST_BYTES = {"ftdi": 40_000, "usb": 12_000, "ulpi": 200_000}
 """Bytes of images through links whose host and USB are simulated as well: so many that their latency passes once."""
 
 Row = dict[str, Any]
@@ -159,7 +159,7 @@ def measure(case: Case, network: Network, folder: Path) -> Row:
     theory = link_rate(accelerator, case.alone, clock_hz)
     # As the drivers do: a line without flow control needs an engine that is faster; SPI waits for each frame. On a USB
     # bytes wait by themselves.
-    stepwise = not case.link.has_port or (engine < theory and not isinstance(case.link, Usb))
+    stepwise = not case.link.has_port or (engine < theory and not isinstance(case.link, (Usb, Ulpi)))
     simulated = partial(simulate_pins, accelerator, clock_hz=clock_hz, link=case.link, folder=folder, rate=case.rate)
     frames = FRAMES
     if sent := HOST_BYTES.get(case.link.kind):

@@ -13,7 +13,7 @@ from typing import Any, get_args, get_type_hints
 
 from nnhw.errors import BoardError, NnhwError, raise_all
 from nnhw.families import FAMILIES
-from nnhw.links import LINKS, BoardLink, Ftdi, Spi, Uart, Usb
+from nnhw.links import LINKS, BoardLink, Ftdi, Spi, Uart, Ulpi, Usb
 from nnhw.reading import is_plain_name, parse_toml
 from nnhw.sensors import INPUTS, Camera, I2s, Pdm, ResultPins, SensorPins
 
@@ -109,6 +109,7 @@ class Board:
     spi: pins for a microcontroller; None: the board has none for it.
     ftdi: pins of the flash by which an FTDI chip reaches the FPGA, too; None: the board has none.
     usb: pins of the FPGA at a USB connector; None: the board has none.
+    ulpi: pins of the FPGA at a ULPI PHY with a USB connector; None: the board has none.
     link: kind of the link that a build is for when none is asked for.
     i2s: pins of a microphone; None: the board has none for it.
     pdm: pins of a microphone that sends single bits; None: the board has none for it.
@@ -134,6 +135,7 @@ class Board:
     spi: Spi | None = None
     ftdi: Ftdi | None = None
     usb: Usb | None = None
+    ulpi: Ulpi | None = None
     link: str = Uart.kind
     i2s: I2s | None = None
     pdm: Pdm | None = None
@@ -158,6 +160,10 @@ class Board:
 
     def with_link(self, kind: str) -> Board:
         """Return the same board with another of its links chosen for builds.
+
+        Parameters
+        ----------
+        kind: of the link, or another name of it (`BoardLink.called`).
 
         Raises
         ------
@@ -190,6 +196,8 @@ def _with_link(board: Board, kind: str) -> Board:
     has = _quoted([link.kind for link in board.links])
     if kind not in LINKS:
         raise BoardError(f"--link is one of {_quoted(LINKS)}; given '{kind}'; board '{board.name}' has {has}")
+    if getattr(board, kind) is None and (other := next((link for link in board.links if kind in link.called), None)):
+        kind = other.kind
     if getattr(board, kind) is None:
         pins = _quoted([port.name for port in LINKS[kind].ports])
         raise BoardError(

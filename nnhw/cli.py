@@ -192,7 +192,8 @@ def build(
         typer.Option("--from", metavar="BUILD", help="A build that differs in its weights alone: its layout is taken."),
     ] = None,
     link: Annotated[
-        str, typer.Option(help="uart, spi, ftdi or usb, of those that the board has; empty: the board's own.")
+        str,
+        typer.Option(help="uart, spi, ftdi, usb or ulpi, of those that the board has; empty: the board's own."),
     ] = "",
     input: Annotated[
         str,

@@ -72,6 +72,11 @@ USB_BYTES_PER_S = 1000 * 19 * 64
 
 Source: USB 2.0, table 5-9.
 """
+USB_FAST_BYTES_PER_S = 8000 * 13 * 512
+"""The same of a USB of high speed: 13 packets of 512 bytes in a micro-frame of 125 microseconds.
+
+Source: USB 2.0, table 5-10.
+"""
 PAYLOAD_LIMIT_BYTES = 240
 HEADER_BYTES = 2
 CRC_BYTES = 4

@@ -1,11 +1,13 @@
-"""Bench of a device at the wires of a USB of full speed, with a whole host behind them: driver, and host controller.
+"""Bench of a device at a USB, with a whole host at the other end: driver, host controller, and wires or PHY.
 
 The driver is the one that runs on a computer; in place of the system's serial port stands `sim.usb_host`.
 
 Environment: NNHW_PLAN, path of a JSON document with
 
+    link: `usb`, wires of full speed; `ulpi`, a PHY with those of high speed
     arrays: path of an .npz: `input` uint8 [frames, bytes], `output` uint8 [frames, bytes]
     clock_hz: clock of the design
+    hurry: number by which the device's times of a reset are divided
     faults: now and then a packet on the wires is harmed, and once the bus is reset
     stepwise: a frame is sent only when the one before is taken
     result: path of the JSON document to write
@@ -23,15 +25,17 @@ import numpy as np
 from cocotb.clock import Clock
 from cocotb.task import bridge, resume
 
-from nnhw.driver.links.base import USB_LATENCY_S, USB_WRITE_BYTES, window_bytes
+from nnhw.driver.links.base import USB_FLOWS, UsbFlow
 from nnhw.driver.sending import Pace
 from nnhw.driver.session import BatchError, Session
 from nnhw.errors import LinkError
 from nnhw.links import Usb
-from nnhw.protocol import USB_BYTES_PER_S, DeviceIdentity
+from nnhw.protocol import DeviceIdentity
 
 from .harness import CLOCK_NS, BenchFailure, start
-from .usb_host import FullSpeedHost
+from .ulpi_phy import UlpiPhy
+from .usb_host import UsbHost, Wires
+from .usb_wires import FullSpeedWires
 
 CALL_S = 50e-6
 """What the system takes for each call of the driver."""
@@ -46,18 +50,18 @@ class UsbHostLink:
 
     Parameters
     ----------
+    flow: what the driver does with a port of this speed.
     lost_after: bytes from the device after which the bus is reset, as by another program; None: it is not.
     """
 
     flow_controlled = True
-    bytes_per_s = USB_BYTES_PER_S
-    window_bytes = window_bytes(bytes_per_s, USB_LATENCY_S)
-    write_bytes: int | None = USB_WRITE_BYTES
     slack_s = 0.01
     name = "usb"
 
-    def __init__(self, host: FullSpeedHost, lost_after: int | None = None) -> None:
+    def __init__(self, host: UsbHost, flow: UsbFlow, lost_after: int | None = None) -> None:
         self._host, self._lost_after = host, lost_after
+        self.bytes_per_s, self.window_bytes = flow.bytes_per_s, flow.window_bytes
+        self.write_bytes: int | None = flow.write_bytes
         self._read_bytes = 0
         self.write = resume(self._write)
         self.read = resume(self._read)
@@ -109,6 +113,15 @@ def drive(link: UsbHostLink, images: np.ndarray, output_bytes: int, stepwise: bo
     return outputs, seconds
 
 
+def wires_of(dut: Any, link: str, scale: float, hurry: int) -> Wires:
+    """Return what carries packets to and from a device with a link of this kind, with its clock running."""
+    if link == Usb.kind:
+        period_ps = 2 * round(scale / Usb.own_clock_hz * 1e12 / 2)
+        cocotb.start_soon(Clock(dut.link_clock, period_ps, unit="ps").start())
+        return FullSpeedWires(dut, scale)
+    return UlpiPhy(dut, scale, hurry)
+
+
 @cocotb.test()
 async def device_answers_the_driver(dut: Any) -> None:
     """Identity, reset, images back to back: every output byte equal, nothing missing, nothing extra."""
@@ -116,19 +129,19 @@ async def device_answers_the_driver(dut: Any) -> None:
     with np.load(plan["arrays"], allow_pickle=False) as stored:
         images, outputs = stored["input"], stored["output"]
     scale = CLOCK_NS * 1e-9 * plan["clock_hz"]
-    period_ps = 2 * round(scale / Usb.own_clock_hz * 1e12 / 2)
-    cocotb.start_soon(Clock(dut.link_clock, period_ps, unit="ps").start())
-    host = FullSpeedHost(dut, scale, FAULT_EVERY if plan["faults"] else 0)
+    wires, flow = wires_of(dut, plan["link"], scale, plan.get("hurry", 1)), USB_FLOWS[plan["link"]]
+    host = UsbHost(wires, scale, FAULT_EVERY if plan["faults"] else 0)
     await start(dut)
     await host.plug_in()
     half = images.shape[0] * outputs.shape[1] // 2
-    lost_after = half if plan["faults"] else None
-    found, seconds = await bridge(drive)(UsbHostLink(host, lost_after), images, outputs.shape[1], plan["stepwise"])
+    link = UsbHostLink(host, flow, half if plan["faults"] else None)
+    found, seconds = await bridge(drive)(link, images, outputs.shape[1], plan["stepwise"])
     if plan["faults"]:
         if not 0 < len(found) < len(images):
             raise BenchFailure(f"the bus was reset, and {len(found)} of {len(images)} images are finished")
         await host.plug_in()
-        rest, _ = await bridge(drive)(UsbHostLink(host), images[len(found) :], outputs.shape[1], plan["stepwise"])
+        link = UsbHostLink(host, flow)
+        rest, _ = await bridge(drive)(link, images[len(found) :], outputs.shape[1], plan["stepwise"])
         found = np.concatenate([found, rest])
     mismatches = int((found != outputs).any(axis=1).sum())
     cycles = round(seconds * plan["clock_hz"])

@@ -1,50 +1,79 @@
-"""The computer's end of a USB of full speed: it drives the wires of a design, and knows nothing of its gateware.
+"""The computer's end of a USB: it sends and receives packets, and knows nothing of the gateware at the other end.
 
 It resets the bus, reads the descriptors, sets address and configuration, and then moves bytes by bulk transactions,
-with the repetitions and the order that the standard demands. Source: USB 2.0, chapters 7.1.7, 8.4 to 8.6, 9.4; USB CDC,
-PSTN devices 1.2.
+with the repetitions and the order that the standard demands. Source: USB 2.0, chapters 8.4 to 8.6, 9.4; USB CDC, PSTN
+devices 1.2.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import cocotb
 from cocotb.task import Task
-from cocotb.triggers import First, RisingEdge, Timer, ValueChange
+from cocotb.triggers import Timer
 from cocotb.utils import get_sim_time
 
 from .harness import BenchFailure
-from .usb_packets import Level, PacketError, Pid, data_packet, head, levels, packet_of, parse, token
+from .usb_packets import PacketError, Pid, data_packet, head, parse, token
 
-BIT_S, FRAME_S = 1 / 12e6, 1e-3
-TURNAROUND_BITS, ANSWER_BITS = 3, 18
-"""Pause between two packets, and the longest one before an answer. Source: USB 2.0, 7.1.18 and 7.1.19."""
-LAST_BITS = 1000
-"""Bits before the end of a frame in which no transaction begins: the longest one and its answer end before."""
-IDLE_S = 5e-6
-"""Pause behind a question that the device had nothing to answer to."""
-RESET_S, PULLUP_S = 50e-6, 5e-3
-"""Lengths of a reset, which takes 10 ms on real wires and is the same to a device, and of the wait for the pull-up."""
 ATTEMPTS = 3
 """Transactions without an answer after which a computer gives an endpoint up. Source: USB 2.0, 8.6.1 and 10.2.6."""
-ADDRESS, PACKET_BYTES = 21, 64
+ADDRESS, CONTROL_BYTES = 21, 64
 FAULTS = ("o_bit", "i_bit", "i_ack", "o_ack", "token", "cut")
 """Faults on the wires, each in one transaction: a bit of a packet to the device or from it is turned, the computer's or
 the device's ACK gets lost, a token is damaged, and a packet to the device ends early."""
+CONTROL_S = 10e-3
+"""Longest time in which a device says NAK to a request."""
 
 
 class Silence(Exception):
     """No answer came, or none that counts."""
 
 
-class Unplugged(Exception):
-    """The device was lost: too many transactions had no answer, or the bus was reset."""
+class Wires(Protocol):
+    """What carries packets: the wires of full speed, or a PHY with those of high speed.
+
+    Members
+    -------
+    packet_bytes: largest bulk packet.
+    frame_s, frame_parts: time from one SOF to the next, and how many of them have the same number.
+    last_s: time before the end of a frame in which no transaction begins: the longest one ends before.
+    idle_s: pause behind a question that the device had nothing to answer to.
+    is_fast: the bus has high speed: a packet to the device that does not fit is announced by PING.
+    batched: what came is handed to the driver at the next SOF.
+    """
+
+    packet_bytes: int
+    frame_s: float
+    frame_parts: int
+    last_s: float
+    idle_s: float
+    is_fast: bool
+    batched: bool
+
+    async def reset(self) -> None:
+        """Wait for the device, and reset the bus.
+
+        Raises
+        ------
+        BenchFailure: the device does not do what the standard demands of it.
+        """
+
+    async def send(self, packet: bytes, harm: str = "") -> None:
+        """Send a packet, with a bit that is turned (`bit`), or without its second half (`cut`)."""
+
+    async def receive(self, harm: Callable[[int], bool]) -> bytes | None:
+        """Return the next packet of the device; None if none comes in time.
+
+        Parameters
+        ----------
+        harm: is told the bytes of the packet, and returns whether one of its bits is to be turned.
+        """
 
 
-class FullSpeedHost:
+class UsbHost:
     """A host controller with the driver of a serial port.
 
     Parameters
@@ -55,20 +84,19 @@ class FullSpeedHost:
     Members
     -------
     outgoing, incoming: bytes that wait for the device, and that came from it.
-    faults: that were injected.
+    faults: that were injected. pings: that were sent.
     """
 
-    def __init__(self, dut: Any, scale: float, fault_every: int = 0, seed: int = 1) -> None:
-        self._dut, self._scale = dut, scale
-        self._bit_ps = round(BIT_S * scale * 1e12)
-        self._random = random.Random(seed)
-        self._fault_every, self._until_fault, self._fault = fault_every, fault_every, ""
+    def __init__(self, wires: Wires, scale: float, fault_every: int = 0) -> None:
+        self._wires, self._scale = wires, scale
+        self._fault_every, self._until_fault = fault_every, fault_every
         self._frame, self._next_frame_s = 0, 0.0
-        self.outgoing, self.incoming, self.faults = bytearray(), bytearray(), 0
+        self.outgoing, self.incoming, self._arrived = bytearray(), bytearray(), bytearray()
+        self.faults = self.pings = 0
         self._address = self._i_endpoint = self._o_endpoint = 0
         self._i_toggle = self._o_toggle = 0
+        self._must_ping = False
         self._pump: Task[None] | None = None
-        dut.usb_d_p.value, dut.usb_d_n.value = 0, 0
 
     def now(self) -> float:
         """Return the real time in seconds."""
@@ -79,22 +107,17 @@ class FullSpeedHost:
         await Timer(max(1, round(seconds * self._scale * 1e12)), unit="ps")
 
     async def plug_in(self) -> None:
-        """Wait for the pull-up, reset the bus, enumerate the device, and begin to move bytes.
+        """Reset the bus, enumerate the device, and begin to move bytes.
 
         Raises
         ------
         BenchFailure: the device does not do what the standard demands of it.
         """
-        if not self._dut.usb_pullup.value:
-            await First(RisingEdge(self._dut.usb_pullup), Timer(round(PULLUP_S * self._scale * 1e12), unit="ps"))
-        if not self._dut.usb_pullup.value:
-            raise BenchFailure("usb_pullup: it stays 0, so no computer sees the device")
-        self.outgoing.clear()
-        self.incoming.clear()
+        for waiting in (self.outgoing, self.incoming, self._arrived):
+            waiting.clear()
         self._address = self._i_toggle = self._o_toggle = 0
-        await self._idle(Level.J, RESET_S)
-        await self._idle(Level.SE0, RESET_S)
-        await self._idle(Level.J, RESET_S)
+        self._must_ping = False
+        await self._wires.reset()
         self._next_frame_s = self.now()
         await self._enumerate()
         self._pump = cocotb.start_soon(self._move())
@@ -113,7 +136,7 @@ class FullSpeedHost:
     async def _enumerate(self) -> None:
         """Read the descriptors; set address, configuration and what a serial port has."""
         device = await self.control(0x80, 6, 0x0100, 0, 18)
-        if device[0] != 18 or device[1] != 1 or device[7] != PACKET_BYTES:
+        if device[0] != 18 or device[1] != 1 or device[7] != CONTROL_BYTES:
             raise BenchFailure(f"the descriptor of the device is {device.hex()}")
         await self.control(0x00, 5, ADDRESS, 0, 0)
         await self.wait(2e-6)
@@ -131,7 +154,7 @@ class FullSpeedHost:
         """Take the two bulk endpoints of the interface for data from a configuration."""
         if len(text) != total:
             raise BenchFailure(f"the configuration has {len(text)} bytes, and says {total}")
-        found, kind, at = dict[int, int](), -1, 0
+        found, sizes, kind, at = dict[int, int](), set[int](), -1, 0
         while at < total:
             part = text[at : at + text[at]]
             at += text[at]
@@ -139,8 +162,11 @@ class FullSpeedHost:
                 kind = part[5]
             if part[1] == 5 and kind == 0x0A and part[3] & 3 == 2:
                 found[part[2] >> 7] = part[2] & 0xF
+                sizes.add(int.from_bytes(part[4:6], "little"))
         if found.keys() != {0, 1}:
             raise BenchFailure(f"the configuration has the endpoints {found} for the data of a serial port")
+        if sizes != {self._wires.packet_bytes}:
+            raise BenchFailure(f"the endpoints have packets of {sizes} bytes, not {self._wires.packet_bytes}")
         self._o_endpoint, self._i_endpoint = found[0], found[1]
 
     async def control(self, kind: int, request: int, value: int, index: int, length: int, data: bytes = b"") -> bytes:
@@ -158,7 +184,7 @@ class FullSpeedHost:
         while kind & 0x80 and len(answer) < length:
             part = await self._until_given(0, toggle)
             answer, toggle = answer + part, toggle ^ 1
-            if len(part) < PACKET_BYTES:
+            if len(part) < CONTROL_BYTES:
                 break
         if kind & 0x80:
             await self._until_taken(Pid.OUT, 0, Pid.DATA1, b"")
@@ -182,7 +208,7 @@ class FullSpeedHost:
 
     async def _until(self, attempt: Callable[[], Any]) -> None:
         """Repeat a transaction while the device says NAK."""
-        deadline = self.now() + 10 * FRAME_S
+        deadline = self.now() + CONTROL_S
         while self.now() < deadline:
             await self._keep_frames()
             try:
@@ -202,25 +228,38 @@ class FullSpeedHost:
                 try:
                     moved |= await one()
                 except Silence:
-                    answered = False
+                    answered, self._must_ping = False, self._wires.is_fast
             silent = 0 if answered else silent + 1
             if not moved and answered:
-                await self.wait(IDLE_S)
+                await self.wait(self._wires.idle_s)
 
     async def _move_out(self) -> bool:
-        part = bytes(self.outgoing[:PACKET_BYTES])
-        if not part or not await self._give(Pid.OUT, self._o_endpoint, _DATA[self._o_toggle], part):
+        part = bytes(self.outgoing[: self._wires.packet_bytes])
+        if not part or (self._must_ping and not await self._ping()):
+            return False
+        if not await self._give(Pid.OUT, self._o_endpoint, _DATA[self._o_toggle], part):
+            self._must_ping = self._wires.is_fast
             return False
         self._o_toggle ^= 1
         del self.outgoing[: len(part)]
         return True
+
+    async def _ping(self) -> bool:
+        """Ask whether there is room for a packet, which a NAK, or silence, leaves open. Source: USB 2.0, 8.5.1.1."""
+        self.pings += 1
+        await self._wires.send(token(Pid.PING, self._address | self._o_endpoint << 7))
+        kind, _ = await self._receive()
+        if kind not in (Pid.ACK, Pid.NAK):
+            raise BenchFailure(f"the device answers {kind.name} to PING")
+        self._must_ping = kind == Pid.NAK
+        return not self._must_ping
 
     async def _move_in(self) -> bool:
         part = await self._take(self._i_endpoint, self._i_toggle)
         if part is None:
             return False
         self._i_toggle ^= 1
-        self.incoming += part
+        (self._arrived if self._wires.batched else self.incoming).extend(part)
         return True
 
     async def _give(self, pid: Pid, endpoint: int, toggle: Pid, payload: bytes) -> bool:
@@ -231,16 +270,19 @@ class FullSpeedHost:
         Silence: it did not answer. BenchFailure: its answer is none of those that it may give.
         """
         fault = self._next_fault(("o_bit", "o_ack", "token", "cut")) if endpoint and payload else ""
-        await self._send(token(pid, self._address | endpoint << 7), "bit" if fault == "token" else "")
-        await self._send(data_packet(toggle, payload), {"o_bit": "bit", "cut": "cut"}.get(fault, ""))
+        await self._wires.send(token(pid, self._address | endpoint << 7), "bit" if fault == "token" else "")
+        await self._wires.send(data_packet(toggle, payload), {"o_bit": "bit", "cut": "cut"}.get(fault, ""))
         kind, _ = await self._receive()
         if fault and fault != "o_ack":
             raise BenchFailure(f"the device answers {kind.name} to a packet with the fault '{fault}'")
         if fault == "o_ack":
             raise Silence
-        if kind not in (Pid.ACK, Pid.NAK):
+        # NYET: it took this one, and has no room for the next one. Source: USB 2.0, 8.5.1.
+        taken = (Pid.ACK, Pid.NYET) if self._wires.is_fast and endpoint else (Pid.ACK,)
+        if kind not in (*taken, Pid.NAK):
             raise BenchFailure(f"the device answers {kind.name} to a packet on endpoint {endpoint}")
-        return kind == Pid.ACK
+        self._must_ping = kind == Pid.NYET
+        return kind in taken
 
     async def _take(self, endpoint: int, toggle: int) -> bytes | None:
         """Ask for a packet; return its payload, None if the device has none, or gave one for the second time.
@@ -249,7 +291,7 @@ class FullSpeedHost:
         ------
         Silence: there was no answer that counts. BenchFailure: it is none of those that the device may give.
         """
-        await self._send(token(Pid.IN, self._address | endpoint << 7))
+        await self._wires.send(token(Pid.IN, self._address | endpoint << 7))
         kind, payload = await self._receive(self._turned)
         if kind == Pid.NAK:
             return None
@@ -257,16 +299,13 @@ class FullSpeedHost:
             raise BenchFailure(f"the device answers {kind.name} where endpoint {endpoint} is asked for bytes")
         is_lost = endpoint and self._next_fault(("i_ack",)) == "i_ack"
         if not is_lost:
-            await self._send(head(Pid.ACK))
+            await self._wires.send(head(Pid.ACK))
         # The computer has the packet even if the device does not hear of it, and gives it again.
         return payload if kind == _DATA[toggle] else None
 
-    def _turned(self, seen: list[Level]) -> list[Level]:
-        """Return the levels of a packet of the device, with a fault in it where one is due."""
-        if len(seen) > 40 and self._next_fault(("i_bit",)):
-            place = self._random.randrange(16, len(seen) - 4)
-            seen[place] = Level(seen[place] ^ 0b11)
-        return seen
+    def _turned(self, size: int) -> bool:
+        """Return whether a packet of the device of so many bytes is to be harmed: one with a payload, if it is due."""
+        return size > 3 and self._next_fault(("i_bit",)) == "i_bit"
 
     def _next_fault(self, kinds: tuple[str, ...]) -> str:
         """Return the fault that this transaction suffers, if the next one in turn is of these kinds; else nothing."""
@@ -281,69 +320,33 @@ class FullSpeedHost:
 
     async def _keep_frames(self) -> None:
         """Begin a frame when it is time; none of the transactions reaches into the next one."""
+        wires = self._wires
         while True:
             left_s = self._next_frame_s - self.now()
-            if left_s > LAST_BITS * BIT_S:
+            if left_s > wires.last_s:
                 return
-            await self.wait(max(left_s, BIT_S))
-            await self._send(token(Pid.SOF, self._frame))
-            self._frame, self._next_frame_s = (self._frame + 1) % 2048, self._next_frame_s + FRAME_S
+            if left_s > 0:
+                await self.wait(left_s)
+            self.incoming += self._arrived
+            self._arrived.clear()
+            await wires.send(token(Pid.SOF, self._frame // wires.frame_parts))
+            self._frame = (self._frame + 1) % (2048 * wires.frame_parts)
+            self._next_frame_s += wires.frame_s
 
-    async def _send(self, packet: bytes, harm: str = "") -> None:
-        """Drive a packet, with a bit that is turned, or without its second half; then leave the wires idle."""
-        if harm == "cut":
-            packet = packet[: max(2, len(packet) // 2)]
-        sent = levels(packet)
-        if harm == "bit":
-            place = self._random.randrange(16, len(sent) - 4)
-            sent[place] = Level(sent[place] ^ 0b11)
-        await Timer(TURNAROUND_BITS * self._bit_ps, unit="ps")
-        for level in sent:
-            self._drive(level)
-            await Timer(self._bit_ps, unit="ps")
-
-    async def _receive(self, harm: Callable[[list[Level]], list[Level]] = lambda seen: seen) -> tuple[Pid, bytes]:
+    async def _receive(self, harm: Callable[[int], bool] = lambda size: False) -> tuple[Pid, bytes]:
         """Return kind and payload of the device's packet.
 
         Raises
         ------
         Silence: none came in time, or one that a receiver must ignore.
         """
-        late = Timer(ANSWER_BITS * self._bit_ps, unit="ps")
-        driven = self._dut.usb_driven
-        if not driven.value and await First(RisingEdge(driven), late) is late:
+        packet = await self._wires.receive(harm)
+        if packet is None:
             raise Silence
-        seen = harm(await self._watch())
         try:
-            return parse(packet_of(seen))
+            return parse(packet)
         except PacketError:
             raise Silence from None
-
-    async def _watch(self) -> list[Level]:
-        """Return the levels that the device drives, one for each bit: a receiver counts bits between two changes."""
-        dut, seen = self._dut, list[Level]()
-        wires = dut.usb_d_p_out, dut.usb_d_n_out, dut.usb_driven
-        level, since = self._shown(), get_sim_time("ps")
-        while dut.usb_driven.value:
-            await First(*(ValueChange(wire) for wire in wires))
-            await Timer(1, unit="ps")  # both wires change
-            now = get_sim_time("ps")
-            if level != Level.J or seen:
-                seen += [level] * round((now - since) / self._bit_ps)
-            level, since = self._shown(), now
-            self._drive(level)
-        self._drive(Level.J)
-        return [*seen, Level.J]
-
-    def _shown(self) -> Level:
-        return Level(int(self._dut.usb_d_p_out.value) | int(self._dut.usb_d_n_out.value) << 1)
-
-    def _drive(self, level: Level) -> None:
-        self._dut.usb_d_p.value, self._dut.usb_d_n.value = level & 1, level >> 1
-
-    async def _idle(self, level: Level, seconds: float) -> None:
-        self._drive(level)
-        await self.wait(seconds)
 
 
 _DATA = (Pid.DATA0, Pid.DATA1)

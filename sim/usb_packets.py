@@ -15,7 +15,7 @@ _EOP_BITS = 2
 
 
 class Pid(IntEnum):
-    """Kinds of packets."""
+    """Kinds of packets; the last two are of high speed."""
 
     OUT = 0b0001
     IN = 0b1001
@@ -26,6 +26,8 @@ class Pid(IntEnum):
     ACK = 0b0010
     NAK = 0b1010
     STALL = 0b1110
+    NYET = 0b0110
+    PING = 0b0100
 
 
 class Level(IntEnum):

@@ -16,6 +16,7 @@ from nnhw.errors import BoardError
 from nnhw.families import FAMILIES
 
 FOLDER = Path(__file__).parents[1] / "boards"
+ULPI_PINS = 'clk = "20"\ndir = "21"\nnxt = "22"\nstp = "23"\nrst = "24"\n'
 UART_RULE = (
     "table 'uart' must have either 'resource' (a serial port in amaranth-boards) or both 'rx' and 'tx' "
     "(pins of the package, with 'io_standard' where the board needs one)"
@@ -137,6 +138,23 @@ def test_load_board_takes_a_file(tmp_path: Path) -> None:
         (
             {"offset": '0x20000\n[usb]\nclock = "pll"\nd_p = "1"\nd_n = "2"\npullup = "3"'},
             "field 'usb.clock' must be 'oscillator' or 'design', but is 'pll'",
+        ),
+        (
+            {"offset": '0x20000\n[ulpi]\nresource = "ulpi"\nreset = "none"'},
+            "field 'ulpi.reset' must be 'high' or 'low', but is 'none'",
+        ),
+        (
+            {"offset": f'0x20000\n[ulpi]\n{ULPI_PINS}data = "1 2 3 4 5 6 7"'},
+            (
+                "table 'ulpi' must have either 'resource' (a USB port behind a ULPI PHY in amaranth-boards) or all of "
+                "'clk', 'data', 'dir', 'nxt', 'stp', 'rst' (pins of the package, with 'io_standard' where the board "
+                "needs one), but has 'clk', 'data[0]', 'data[1]', 'data[2]', 'data[3]', 'data[4]', 'data[5]', "
+                "'data[6]', 'dir', 'nxt', 'stp', 'rst'"
+            ),
+        ),
+        (
+            {"offset": f'0x20000\n[ulpi]\n{ULPI_PINS}data = "1 2 3 4 5 6 7 8 9"'},
+            "field 'ulpi.data' must name eight pins, separated by blanks, but is '1 2 3 4 5 6 7 8 9'",
         ),
     ],
 )

@@ -11,7 +11,7 @@ from nnhw import ir
 from nnhw.accelerator import Accelerator
 from nnhw.driver.device import Device
 from nnhw.driver.image import PROGRAM_FILE, ProgramImage
-from nnhw.driver.links.base import ByteLink
+from nnhw.driver.links.base import USB_FLOWS, ByteLink
 from nnhw.driver.links.model import ModelBoard, ModelLink
 from nnhw.driver.links.model_program import ProgramChain, ProgramMemory
 from nnhw.driver.rates import open_fastest
@@ -40,7 +40,8 @@ def open(
     build_dir: a folder that `nnhw build` made.
     link: `model` (the IR interpreter answers), the name of a serial port, `auto` (the only board that is plugged in),
         `ftdi` or `ftdi:SERIAL` (an FTDI chip as SPI controller), `usb` or `usb:PORT` (the USB port of the FPGA
-        itself), or a link that is open already, such as one to simulated hardware.
+        itself), `ulpi` or `ulpi:PORT` (that behind a PHY), or a link that is open already, such as one to simulated
+        hardware.
     baud: bits per second of a serial port, or of an FTDI chip's clock; or several rates, fastest first, which are tried
         until the device answers.
     clock_hz: clock that the device of link `model` reports, in Hz.
@@ -108,7 +109,7 @@ def make_link(
         return open_fastest(rates, lambda hz: FtdiLink(name, hz), notice)
     from nnhw.driver.links.serial import SerialLink, UsbSerialLink, find_port
 
-    if name == "usb" or name.startswith("usb:"):
+    if name.partition(":")[0] in USB_FLOWS:
         return UsbSerialLink(name)
     port = find_port() if name == "auto" else name
     return open_fastest(rates, lambda baud: SerialLink(port, baud), notice)

@@ -146,7 +146,8 @@ ECP5 = Family(
         stretch=1.0,
         spare_ebr=2,  # nextpnr's placer came to no end where all block RAMs were taken
         link=Cost(lc=570, ebr=2, ff=446),  # measured, see `benchmarks/`
-        more_for_link=(("usb", Cost(lc=1907, ff=874)),),  # measured, likewise
+        # Measured, likewise.
+        more_for_link=(("usb", Cost(lc=1907, ff=874)), ("ulpi", Cost(lc=1819, ebr=3, ff=893))),
     ),
     tools=_TOOLS,
     kinds=CellKinds(

@@ -171,7 +171,8 @@ def build(
     base: build folder of a network that differs in its weights alone: its layout is kept, and only the contents of
         memories are changed; default: the folder `out`, where it holds a finished build. A network that differs in
         more is built as a whole.
-    link: `uart`, `spi`, `ftdi` or `usb`, where the board has it; default: the link that its board file names.
+    link: `uart`, `spi`, `ftdi`, `usb` or `ulpi`, where the board has it, and `usb` also for `ulpi` where it has that
+        alone; default: the link that its board file names.
     input: `i2s`, `pdm` or `camera`, where the board has its pins and the model is a `nnhw.nn.SensorModel`: a sensor
         feeds the network, and no computer takes part; default: what its board file names, mostly none.
     calibrate: data with which a float model is quantized, as `nnhw.quantize` takes it; None: the model has quantizers.

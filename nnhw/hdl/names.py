@@ -59,5 +59,5 @@ def parse_weight_block(cell: str) -> WeightBlock | None:
     return WeightBlock(found["array"], int(found["group"]), tuple(map(int, found["piece"].split("."))))
 
 
-LINK_CLOCKS = ("usb_clk", "usb_io_clk")
-"""Wires of the clocks that a link has beside that of the design, in the modules that use them."""
+LINK_CLOCKS = {"usb": ("usb_clk", "usb_io_clk"), "ulpi": ("usb_clk",)}
+"""Wires of the clocks that a link has beside that of the design, in the modules that use them, by kind of the link."""

@@ -23,7 +23,7 @@ from nnhw.hdl.link.device import ENGINE_DOMAIN
 from nnhw.hdl.pll import PllSettings, connect_clock
 from nnhw.hdl.sensors import SensorDevice
 from nnhw.hdl.sensors.pins import add_sensor, connect_sensor
-from nnhw.links import BoardLink
+from nnhw.links import BoardLink, LinkPort
 
 _SETTLE_S = 15e-6
 """Shortest reset after the PLL has locked, in seconds; see `ClockGenerator`."""
@@ -177,7 +177,7 @@ class Top(wiring.Component):
         pins = platform.request(name, dir={pin.name: "-" for pin in platform.lookup(name).ios})
         for port in link.ports:
             if port.clocks:
-                platform.add_clock_constraint(getattr(device, port.gateware), link.speed)
+                platform.add_clock_constraint(getattr(device, port.gateware), link.pin_clock_hz)
         if link.shares_flash and hasattr(device, "cs"):
             self._connect_shared(m, pins)
             return
@@ -318,8 +318,16 @@ def _link_pins(board: Board, link: BoardLink) -> Resource:
     """Return a link as a resource at the pins that the board file gives."""
     attribute, standard = FAMILIES[board.family].pins.io_standard
     ways = {port.name: "io" if link.shares_flash else port.direction for port in link.ports}
-    pins = [Subsignal(name, Pins(link.pins[name], dir=way, assert_width=1)) for name, way in ways.items()]
+    pins = [
+        Subsignal(port.name, Pins(getattr(link, port.name), dir=ways[port.name], **_pin_options(link, port)))
+        for port in link.ports
+    ]
     return Resource(link.resource_name, 0, *pins, Attrs(**{attribute: link.io_standard or standard}))
+
+
+def _pin_options(link: BoardLink, port: LinkPort) -> dict[str, Any]:
+    """Return how many pins a port of a link has, and whether they are active low."""
+    return {"assert_width": port.width, "invert": port.name in link.inverted}
 
 
 def _pin_problems(board: Board, platform: Platform, link: BoardLink) -> list[NnhwError]:

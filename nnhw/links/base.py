@@ -19,7 +19,8 @@ class LinkPort:
     direction: `i` for an input of the FPGA, `o` for an output, `io` for both.
     device: name of the gateware's port at this pin; empty: the pin's name.
     enable: name of the gateware's port that is 1 while the pin is to be driven; empty: it always is.
-    clocks: the pin clocks registers, at the link's speed at most.
+    clocks: the pin clocks registers, at `BoardLink.pin_clock_hz` at most.
+    width: number of pins; in a board file, their names are separated by blanks.
     """
 
     name: str
@@ -27,6 +28,7 @@ class LinkPort:
     device: str = ""
     enable: str = ""
     clocks: bool = False
+    width: int = 1
 
     @property
     def gateware(self) -> str:
@@ -37,6 +39,13 @@ class LinkPort:
     def gateware_out(self) -> str:
         """Name of the gateware's port that drives this pin, if the pin is driven."""
         return f"{self.gateware}_out" if self.direction == "io" else self.gateware
+
+    def places(self, pins: str) -> dict[str, str]:
+        """Return each of its pins by its name, of a text that names all; empty texts where it names fewer."""
+        if self.width == 1:
+            return {self.name: pins}
+        names = [*pins.split(), *[""] * self.width][: max(self.width, len(pins.split()))]
+        return {f"{self.name}[{place}]": pin for place, pin in enumerate(names)}
 
 
 class BoardLink(Protocol):
@@ -57,9 +66,12 @@ class BoardLink(Protocol):
     clock_source: where that clock comes from: `oscillator`, that of the board; `design`, the clock of the design.
     resource: name of the link in amaranth-boards; empty: the fields of `ports` name pins of the package.
     io_standard: I/O standard of these pins, as amaranth-boards calls it; empty: the family's default.
+    called: names by which a user may ask for the link on a board which has no link of such a kind.
+    inverted: ports of `ports` whose pins are active low, where the board file names pins.
     """
 
     kind: ClassVar[str]
+    called: ClassVar[tuple[str, ...]] = ()
     title: ClassVar[str]
     has_port: ClassVar[bool]
     shares_flash: ClassVar[bool] = False
@@ -73,6 +85,14 @@ class BoardLink(Protocol):
     @property
     def clock_source(self) -> str:
         return "design"
+
+    @property
+    def pin_clock_hz(self) -> int:
+        return self.speed
+
+    @property
+    def inverted(self) -> tuple[str, ...]:
+        return ()
 
     @property
     def resource(self) -> str: ...
@@ -105,8 +125,8 @@ class BoardLink(Protocol):
 
     @property
     def pins(self) -> dict[str, str]:
-        """Pins of the package by the names of `ports`; an empty string for a pin that the board file does not give."""
-        return {port.name: getattr(self, port.name) for port in self.ports}
+        """Pins of the package by name, see `LinkPort.places`; an empty string for one that the board file lacks."""
+        return {name: pin for port in self.ports for name, pin in port.places(getattr(self, port.name)).items()}
 
     @property
     def resource_name(self) -> str:
@@ -131,7 +151,7 @@ class BoardLink(Protocol):
         has_pins = all(self.pins.values())
         if (not self.resource and has_pins) or (self.resource and not (any(self.pins.values()) or self.io_standard)):
             return ""
-        names = [f"'{name}'" for name in self.pins]
+        names = [f"'{port.name}'" for port in self.ports]
         given = ", ".join(f"'{name}'" for name, value in self.words.items() if value) or "none of them"
         pins = f"both {' and '.join(names)}" if len(names) == 2 else f"all of {', '.join(names)}"
         return (

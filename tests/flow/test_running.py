@@ -477,13 +477,20 @@ def test_open_opens_the_ftdi_chip_that_the_build_is_for(
 
 
 @pytest.mark.parametrize(
-    ("name", "found"),
-    [("auto", "usb"), ("usb", "usb"), ("usb:/dev/ttyACM3", "usb:/dev/ttyACM3"), ("/dev/ttyACM3", "usb:/dev/ttyACM3")],
+    ("kind", "name", "found"),
+    [
+        ("usb", "auto", "usb"),
+        ("usb", "usb", "usb"),
+        ("usb", "usb:/dev/ttyACM3", "usb:/dev/ttyACM3"),
+        ("usb", "/dev/ttyACM3", "usb:/dev/ttyACM3"),
+        ("ulpi", "usb", "ulpi"),
+        ("ulpi", "usb:/dev/ttyACM3", "ulpi:/dev/ttyACM3"),
+    ],
 )
 def test_open_opens_the_usb_that_the_build_is_for(
-    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, found: str
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, name: str, found: str
 ) -> None:
-    options = {"board": "tinyfpga_bx", "style": "streaming"}
+    options = {"board": {"usb": "tinyfpga_bx", "ulpi": "ecpix5_45f"}[kind], "link": "usb", "style": "streaming"}
     build = nnhw.build(source.model, source.example_input, name="small", out=tmp_path / "b", stop_at="map", **options)
     asked: list[str] = []
 
@@ -496,7 +503,7 @@ def test_open_opens_the_usb_that_the_build_is_for(
     with pytest.raises(LinkError, match="cannot be opened"):
         nnhw.open(build, name)
     assert asked == [found]
-    with pytest.raises(LinkError, match=r"is for the board's link 'usb', not for 'ftdi'; use --link usb"):
+    with pytest.raises(LinkError, match=rf"is for the board's link '{kind}', not for 'ftdi'; use --link usb"):
         nnhw.open(build, "ftdi")
 
 

@@ -53,7 +53,24 @@ class UsbEcho(wiring.Component):
         return m
 
 
-ECHOES = {"uart": Echo, "usb": UsbEcho}
+class UlpiEcho(wiring.Component):
+    """A device that drives the data of a PHY against what they show, in the clock of the PHY."""
+
+    def __init__(self) -> None:
+        inputs = {**dict.fromkeys(("ulpi_clk", "ulpi_dir", "ulpi_nxt"), In(1)), "ulpi_data": In(8)}
+        outputs = {**dict.fromkeys(("ulpi_driven", "ulpi_stp", "ulpi_rst"), Out(1)), "ulpi_data_out": Out(8)}
+        super().__init__({**inputs, **outputs})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.domains.phy = ClockDomain(reset_less=True, local=True)
+        m.d.comb += ClockSignal("phy").eq(self.ulpi_clk)
+        m.d.sync += [self.ulpi_rst.eq(1), self.ulpi_stp.eq(self.ulpi_nxt)]
+        m.d.phy += [self.ulpi_data_out.eq(~self.ulpi_data), self.ulpi_driven.eq(~self.ulpi_dir)]
+        return m
+
+
+ECHOES = {"uart": Echo, "usb": UsbEcho, "ulpi": UlpiEcho}
 
 
 def top_of(name: str) -> TopDesign:
@@ -163,6 +180,37 @@ def test_top_gives_the_usb_the_clock_of_the_design() -> None:
     frequencies = [line for line in design.constraints.splitlines() if line.startswith("set_frequency")]
     assert frequencies == ["set_frequency clk12_0__io 12.0"]
     assert "cell \\SB_PLL40_PAD " in design.rtlil
+
+
+def test_top_gives_a_phy_its_pins_and_tells_its_clock() -> None:
+    board = load_board("ecpix5_45f").with_link("usb")
+    design = make_top(lambda clock_hz: UlpiEcho(), board, nearest_at_most(board, 100e6))
+    lines = design.constraints.splitlines()
+    data = "M26 L25 L26 K25 K26 J23 P25 H25".split()
+    pins = {f"ulpi_0__data__io[{place}]": pin for place, pin in enumerate(data)}
+    pins |= {"ulpi_0__clk__io": "H24", "ulpi_0__stp__io": "H23", "ulpi_0__rst__io": "E23"}
+    assert {f'LOCATE COMP "{name}" SITE "{pin}";' for name, pin in pins.items()} < set(lines)
+    (named,) = [line for line in lines if "ulpi_clk" in line]
+    assert named.endswith(" 60000000.0 HZ;")
+
+
+def test_top_takes_the_pins_of_a_phy_that_a_board_file_names() -> None:
+    data = "T25 U25 U24 V24 T26 U26 V26 W26"
+    pins = Ulpi(clk="U23", data=data, dir="V23", nxt="U22", stp="V21", rst="W25", reset="low")
+    board = dataclasses.replace(load_board("ecpix5_45f"), ulpi=pins).with_link("ulpi")
+    design = make_top(lambda clock_hz: UlpiEcho(), board, nearest_at_most(board, 100e6))
+    places = {f"nnhw_ulpi_0__data__io[{place}]": pin for place, pin in enumerate(data.split())}
+    places |= {"nnhw_ulpi_0__clk__io": "U23", "nnhw_ulpi_0__rst__io": "W25"}
+    assert {f'LOCATE COMP "{name}" SITE "{pin}";' for name, pin in places.items()} < set(
+        design.constraints.splitlines()
+    )
+    again = dataclasses.replace(pins, nxt="V23", data=data.replace("U24", "T25"))
+    with pytest.raises(ProblemList) as caught:
+        load_platform(dataclasses.replace(board, ulpi=again))
+    assert [str(error).partition(";")[0] for error in caught.value.problems] == [
+        "board 'ecpix5_45f': field 'ulpi.data[2]' is pin T25, which is in use: it is 'ulpi.data[0]' as well",
+        "board 'ecpix5_45f': field 'ulpi.nxt' is pin V23, which is in use: it is 'ulpi.dir' as well",
+    ]
 
 
 class FlashEcho(wiring.Component):
@@ -397,7 +445,7 @@ def test_load_platform_rejects_pins_in_use(pins: dict[str, str], name: str, pin:
         (
             "icebreaker",
             "can",
-            "--link is one of 'uart', 'spi', 'ftdi', 'usb'; given 'can'; board 'icebreaker' has 'uart', 'spi', 'ftdi'",
+            "--link is one of 'uart', 'spi', 'ftdi', 'usb', 'ulpi'; given 'can'; board 'icebreaker' has 'uart', 'spi', 'ftdi'",
         ),
         (
             "icestick",

@@ -28,7 +28,7 @@ from nnhw.flow.verification.simulate import (
     simulate_pins,
 )
 from nnhw.ir import IntType
-from nnhw.links import BoardLink, Ftdi, Spi, Uart, Usb
+from nnhw.links import BoardLink, Ftdi, Spi, Uart, Ulpi, Usb
 from tests.mapping.bodies import codes_of
 from tests.mapping.shared.networks import NETWORKS as SHARED_NETWORKS
 from tests.sim.networks import INT4, NETWORKS, SMALL, Chain, accelerator_of, mlp, random_codes
@@ -226,11 +226,12 @@ def test_simulate_pins_survives_faults(tmp_path: Path, link: BoardLink, rate: in
 
 
 @needs_simulator
-def test_simulate_pins_survives_faults_on_a_usb_of_another_clock(tmp_path: Path) -> None:
+@pytest.mark.parametrize("link", [Usb("oscillator"), Ulpi("ulpi")], ids=["usb", "ulpi"])
+def test_simulate_pins_survives_faults_on_a_usb_of_another_clock(tmp_path: Path, link: BoardLink) -> None:
     """Bits turned, ACKs lost, packets cut, and a reset of the bus: a batch, and its rest after the reset, are right."""
     body = mlp()
     codes = random_codes(body, 60)
-    values, link = boundary_values(body, codes)["fc3.sum"], Usb("oscillator")
+    values = boundary_values(body, codes)["fc3.sum"]
     found = simulate_pins(
         accelerator_of(body, SMALL), codes, values, 36_000_000, link, tmp_path, faults=True, stepwise=False
     )

@@ -12,13 +12,11 @@ from serial.tools import list_ports
 from nnhw.driver.links.base import (
     LINE_WINDOW_BYTES,
     LINE_WRITE_BYTES,
-    USB_LATENCY_S,
-    USB_WRITE_BYTES,
+    USB_FLOWS,
     closed_error,
-    window_bytes,
 )
 from nnhw.errors import LinkError
-from nnhw.protocol import BITS_PER_UART_BYTE, USB_BYTES_PER_S, USB_PRODUCT, USB_VENDOR
+from nnhw.protocol import BITS_PER_UART_BYTE, USB_PRODUCT, USB_VENDOR
 
 _ANY_BAUD = 115_200
 # FTDI chips with two interfaces: the first one programs the board, the second one is the serial line.
@@ -103,7 +101,8 @@ class UsbSerialLink(SerialLink):
 
     Parameters
     ----------
-    name: `usb` for the only device with the numbers of nnhw, `usb:PORT` for a port of this system.
+    name: `usb`, of full speed, or `ulpi`, of high speed, for the only device with the numbers of nnhw; `usb:PORT` or
+        `ulpi:PORT` for a port of this system. The size of packets is between the system and the device.
 
     Raises
     ------
@@ -111,15 +110,13 @@ class UsbSerialLink(SerialLink):
     """
 
     flow_controlled = True
-    write_bytes: int | None = USB_WRITE_BYTES
-
-    window_bytes = window_bytes(USB_BYTES_PER_S, USB_LATENCY_S)
 
     def __init__(self, name: str) -> None:
-        _, _, port = name.partition(":")
+        kind, _, port = name.partition(":")
         # Any rate would do: there is no line behind the port.
         super().__init__(port or find_usb_port(), _ANY_BAUD)
-        self.bytes_per_s = USB_BYTES_PER_S
+        flow = USB_FLOWS[kind]
+        self.bytes_per_s, self.window_bytes, self.write_bytes = flow.bytes_per_s, flow.window_bytes, flow.write_bytes
 
 
 def find_usb_port() -> str:

@@ -172,7 +172,7 @@ def synthesis_commands(board: Board, dsp: bool, block_rams: Sequence[str] = ()) 
     synth = family.tools.synth(board.device, dsp)
     hide, show = hiding_commands(family)
     # Modules with a clock of the link: their memories are queues between two clocks, and those of another library.
-    others = [part for clock in LINK_CLOCKS for part in (f"w:{clock} %m", "%d")] if board.host_link.own_clock_hz else []
+    others = [part for clock in LINK_CLOCKS.get(board.link, ()) for part in (f"w:{clock} %m", "%d")]
     return [
         "read_rtlil design.il",
         *hide,

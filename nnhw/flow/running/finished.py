@@ -16,7 +16,7 @@ from nnhw.accelerator import Accelerator
 from nnhw.boards import Board, board_of
 from nnhw.driver import BatchError, Device
 from nnhw.driver import open as open_link
-from nnhw.driver.links.base import ByteLink
+from nnhw.driver.links.base import USB_FLOWS, ByteLink
 from nnhw.driver.opening import make_model_link
 from nnhw.errors import InputError, LinkError, ToolError
 from nnhw.flow.folder.build_folder import BuildFolder
@@ -26,7 +26,7 @@ from nnhw.flow.pipeline import Build
 from nnhw.flow.running.accuracy import Score, score
 from nnhw.flow.tools.progress import Progress, SilentProgress
 from nnhw.ir.interpreter import joined
-from nnhw.links import Ftdi, Usb
+from nnhw.links import Ftdi
 from nnhw.reading import load_npy
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def open(
     return open_link(folder.path, link, rates, clock_hz, max_retries, progress, notice)
 
 
-_NAMED = (Ftdi.kind, Usb.kind)
+_NAMED = (Ftdi.kind, *USB_FLOWS)
 
 
 def _link_name(link: str, board: Board, folder: BuildFolder) -> str:
@@ -100,13 +100,16 @@ def _link_name(link: str, board: Board, folder: BuildFolder) -> str:
     LinkError: the build is for another kind of link.
     """
     # These links have names of their own; what is none of them is a serial port.
-    kind = link.partition(":")[0]
+    kind, colon, rest = link.partition(":")
+    name = next(iter(board.host_link.called), board.link)
+    if kind == name:
+        return f"{board.link}{colon}{rest}"
     if board.link in _NAMED and link == "auto":
         return board.link
-    if board.link == Usb.kind and kind not in _NAMED:
-        return f"{Usb.kind}:{link}"
+    if board.link in USB_FLOWS and kind not in _NAMED:
+        return f"{board.link}:{link}"
     if kind != board.link and (kind in _NAMED or board.link in _NAMED):
-        remedy = f"--link {board.link}" if board.link in _NAMED else "--link auto, or a serial port"
+        remedy = f"--link {name}" if board.link in _NAMED else "--link auto, or a serial port"
         raise LinkError(
             f"build '{folder.path}' is for the board's link '{board.link}', not for '{link}'; use {remedy}, or build "
             "it for the other link with 'nnhw build --link'"

@@ -196,8 +196,10 @@ def simulate_accelerator(
     return _collect(found, simulator, frames, accelerator)
 
 
-PIN_BENCHES = {"uart": "bench_uart", "spi": "bench_spi", "ftdi": "bench_ftdi", "usb": "bench_usb"}
+PIN_BENCHES = {"uart": "bench_uart", "spi": "bench_spi", "ftdi": "bench_ftdi", "usb": "bench_usb", "ulpi": "bench_usb"}
 """Bench that drives the pins of a link, by kind of the link."""
+HURRY = 16
+"""Number by which the milliseconds of a reset are divided where a link takes them: they are most of the run."""
 
 
 def simulate_pins(
@@ -239,9 +241,12 @@ def simulate_pins(
     rate = rate or link.rates(clock_hz)[0]
     divisor = max(1, round(clock_hz / rate))
     given = {"divisor": divisor, "rate": rate, "clock_hz": clock_hz, "faults": faults, "stepwise": stepwise}
-    plan = {"arrays": str(arrays), "result": str(result), **given}
+    device = make_linked_device(accelerator, clock_hz, link)
+    if hasattr(device, "hurry"):
+        device.hurry = given["hurry"] = HURRY
+    plan = {"link": link.kind, "arrays": str(arrays), "result": str(result), **given}
     (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
-    verilog = to_verilog(make_linked_device(accelerator, clock_hz, link), run_yosys)
+    verilog = to_verilog(device, run_yosys)
     try:
         run_bench(verilog, PIN_BENCHES[link.kind], [{"NNHW_PLAN": str(folder / "plan.json")}], folder, simulator)
     except ToolFailure:

@@ -11,7 +11,7 @@ from nnhw.hdl.link.device import LinkedEngine
 from nnhw.hdl.link.ftdi import FtdiDevice
 from nnhw.hdl.link.spi import SpiDevice
 from nnhw.hdl.link.uart import UartDevice
-from nnhw.links import BoardLink, Uart
+from nnhw.links import BoardLink, Uart, Usb
 from nnhw.links.uart import clocks_per_bit
 
 
@@ -30,19 +30,21 @@ def _uart_device(device: LinkedEngine, link: BoardLink) -> UartDevice:
 
 
 def _usb_device(device: LinkedEngine, link: BoardLink) -> wiring.Component:
-    """Return a device at the wires of the USB.
+    """Return a device at the wires of the USB, or at a PHY that has them.
 
     Raises
     ------
     InputError: luna-usb is missing, an optional package.
     """
     try:
+        from nnhw.hdl.link.ulpi import UlpiDevice
         from nnhw.hdl.link.usb import UsbDevice
     except ImportError as error:
         raise InputError(
-            f"link 'usb' needs luna-usb, which cannot be imported ({error}); install it with 'pip install luna-usb'"
+            f"link '{link.kind}' needs luna-usb, which cannot be imported ({error}); install it with "
+            "'pip install luna-usb'"
         ) from None
-    return UsbDevice(device)
+    return UsbDevice(device) if link.kind == Usb.kind else UlpiDevice(device)
 
 
 DEVICES: Mapping[str, Callable[[LinkedEngine, BoardLink], wiring.Component]] = {
@@ -50,6 +52,7 @@ DEVICES: Mapping[str, Callable[[LinkedEngine, BoardLink], wiring.Component]] = {
     "spi": lambda device, link: SpiDevice(device),
     "ftdi": lambda device, link: FtdiDevice(device),
     "usb": _usb_device,
+    "ulpi": _usb_device,
 }
 """Makes the component between pins and device, by the kind of the link."""
 

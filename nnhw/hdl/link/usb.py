@@ -1,10 +1,13 @@
 # amaranth: UnusedElaboratable=no
-"""USB of full speed at pins of the FPGA: a CDC-ACM device of LUNA; the only module that imports luna-usb."""
+"""USB ports, each a CDC-ACM device of LUNA, and that of full speed at pins; the only module that imports luna-usb."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 from amaranth.build import Platform
 from amaranth.hdl import ClockDomain, ClockSignal, Fragment, Module, ResetInserter, ResetSignal, Signal, unsigned
@@ -12,10 +15,12 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.cdc import ResetSynchronizer
 from amaranth.lib.fifo import AsyncFIFO
 from amaranth.lib.wiring import In, Out
+from luna.gateware.interface.ulpi import UTMITranslator
 from luna.gateware.usb.devices.acm import ACMRequestHandlers, USBSerialDevice
 from luna.gateware.usb.usb2.device import USBDevice
 from luna.gateware.usb.usb2.endpoints.stream import USBStreamInEndpoint, USBStreamOutEndpoint
 from luna.gateware.usb.usb2.request import StallOnlyRequestHandler
+from luna.gateware.usb.usb2.reset import USBResetSequencer
 from usb_protocol.types import USBRequestType
 
 from nnhw.hdl.link.device import LinkedEngine, flash_pins
@@ -23,51 +28,52 @@ from nnhw.protocol import USB_PRODUCT, USB_VENDOR
 
 STATUS_ENDPOINT, DATA_ENDPOINT = 3, 4
 """Endpoints of the descriptors that LUNA makes for a serial port."""
-PACKET_BYTES = 64
-"""Largest bulk packet of full speed. Source: USB 2.0, 5.8.3."""
 BIT_HZ = 12_000_000
 _FIFO_BYTES = 4
 """Depth of the queues between clocks: a byte takes 8 cycles of the USB's, so more would wait for the same rate."""
 
 
-class UsbSerial(wiring.Component):
-    """A serial port (CDC-ACM) for a computer, all of it in the domains `usb`, of 12 MHz, and `usb_io`, of 48 MHz.
+class SerialPort(wiring.Component):
+    """A serial port (CDC-ACM) for a computer, in the domain `usb`; what the wires are is told by those derived from it.
+
+    Parameters
+    ----------
+    wires: members at the wires.
 
     Members
     -------
-    d_p, d_n: In(1), asynchronous. d_p_out, d_n_out: Out(1), for both wires while `driven` is 1. pullup: Out(1).
     i: stream of bytes to the computer. A packet ends where a zero byte, the end of a frame, is the last one that waits.
     o: stream of bytes from it. While it stalls, the computer is told to send again: no byte is lost.
-
-    Timing: a byte takes 8 cycles of `usb` on the wire; two packets of 64 bytes are held in each direction.
+    packet_bytes: largest bulk packet; two are held in each direction. Source: USB 2.0, 5.8.3.
+    hurry: number by which LUNA's times for a reset, milliseconds, are divided; more than 1 for simulations alone.
 
     A reset of the bus empties both directions, and their packets begin with DATA0 again.
     """
 
-    def __init__(self) -> None:
+    packet_bytes: ClassVar[int]
+
+    def __init__(self, wires: dict[str, Any]) -> None:
+        self.hurry = 1
         super().__init__(
-            {
-                **dict.fromkeys(("d_p", "d_n"), In(1)),
-                **dict.fromkeys(("d_p_out", "d_n_out", "driven", "pullup"), Out(1)),
-                "i": In(stream.Signature(unsigned(8))),
-                "o": Out(stream.Signature(unsigned(8))),
-            }
+            {**wires, "i": In(stream.Signature(unsigned(8))), "o": Out(stream.Signature(unsigned(8)))},
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        device = USBDevice(bus=self._wires(m))
+        device = USBDevice(bus=self.bus(m), handle_clocking=False)
         self._add_control(device)
-        device.add_endpoint(USBStreamInEndpoint(endpoint_number=STATUS_ENDPOINT, max_packet_size=PACKET_BYTES))
+        device.add_endpoint(USBStreamInEndpoint(endpoint_number=STATUS_ENDPOINT, max_packet_size=self.packet_bytes))
         # LUNA itself keeps packets and their numbers over a reset of the bus; USB 2.0, 9.1.1.5, has them begin anew.
         anew = ResetInserter({"usb": device.reset_detected})
-        size: dict[str, int] = {"endpoint_number": DATA_ENDPOINT, "max_packet_size": PACKET_BYTES}
+        size: dict[str, int] = {"endpoint_number": DATA_ENDPOINT, "max_packet_size": self.packet_bytes}
         outgoing, incoming = USBStreamInEndpoint(**size), USBStreamOutEndpoint(**size)
         for endpoint in (outgoing, incoming):
             device.add_endpoint(anew(endpoint))
         # Without a platform, so that synthesis gets what simulators run: for a UP5K LUNA counts in two DSP blocks.
-        m.submodules.device = Fragment.get(device, None)
+        with _hurried(self.hurry):
+            m.submodules.device = Fragment.get(device, None)
         self._send(m, outgoing.stream)
+        self.steer(m, device)
         m.d.comb += [
             device.connect.eq(1),
             self.o.valid.eq(incoming.stream.valid),
@@ -76,11 +82,12 @@ class UsbSerial(wiring.Component):
         ]
         return m
 
-    def _wires(self, m: Module) -> Any:
-        """Return the pins in the form in which LUNA takes them."""
-        d_p, d_n = (SimpleNamespace(i=wire, o=Signal(), oe=Signal()) for wire in (self.d_p, self.d_n))
-        m.d.comb += [self.d_p_out.eq(d_p.o), self.d_n_out.eq(d_n.o), self.driven.eq(d_p.oe)]
-        return SimpleNamespace(d_p=d_p, d_n=d_n, pullup=SimpleNamespace(o=self.pullup))
+    @abstractmethod
+    def bus(self, m: Module) -> Any:
+        """Return the wires in the form in which LUNA takes them."""
+
+    def steer(self, m: Module, device: USBDevice) -> None:
+        """Drive inputs of the device that depend on what the wires are."""
 
     def _add_control(self, device: USBDevice) -> None:
         """Add the endpoint of descriptors and requests.
@@ -88,7 +95,7 @@ class UsbSerial(wiring.Component):
         LUNA's own serial port gives its descriptors alone, and is no part of the design, of which Amaranth would warn.
         """
         names = {"manufacturer_string": "nnhw", "product_string": "neural network accelerator"}
-        numbers = {"idVendor": USB_VENDOR, "idProduct": USB_PRODUCT, "max_packet_size": PACKET_BYTES}
+        numbers = {"idVendor": USB_VENDOR, "idProduct": USB_PRODUCT, "max_packet_size": self.packet_bytes}
         serial = USBSerialDevice(bus=None, **numbers, **names)
         control = device.add_standard_control_endpoint(serial.create_descriptors(), avoid_blockram=False)
         control.add_request_handler(ACMRequestHandlers())
@@ -112,6 +119,29 @@ class UsbSerial(wiring.Component):
             m.d.usb += held.eq(0)
         with m.If(self.i.valid & self.i.ready):
             m.d.usb += [held.eq(1), payload.eq(self.i.payload)]
+
+
+class UsbSerial(SerialPort):
+    """A serial port at two wires of full speed, all of it in the domains `usb`, of 12 MHz, and `usb_io`, of 48 MHz.
+
+    Members
+    -------
+    d_p, d_n: In(1), asynchronous. d_p_out, d_n_out: Out(1), for both wires while `driven` is 1. pullup: Out(1).
+
+    Timing: a byte takes 8 cycles of `usb` on the wire.
+    """
+
+    packet_bytes: ClassVar[int] = 64
+
+    def __init__(self) -> None:
+        outputs = dict.fromkeys(("d_p_out", "d_n_out", "driven", "pullup"), Out(1))
+        super().__init__({**dict.fromkeys(("d_p", "d_n"), In(1)), **outputs})
+
+    def bus(self, m: Module) -> Any:
+        """See `SerialPort.bus`."""
+        d_p, d_n = (SimpleNamespace(i=wire, o=Signal(), oe=Signal()) for wire in (self.d_p, self.d_n))
+        m.d.comb += [self.d_p_out.eq(d_p.o), self.d_n_out.eq(d_n.o), self.driven.eq(d_p.oe)]
+        return SimpleNamespace(d_p=d_p, d_n=d_n, pullup=SimpleNamespace(o=self.pullup))
 
 
 class UsbDevice(wiring.Component):
@@ -147,8 +177,7 @@ class UsbDevice(wiring.Component):
             self.usb_driven.eq(serial.driven),
             self.usb_pullup.eq(serial.pullup),
         ]
-        m.submodules.incoming = _cross(m, "usb", serial.o, "sync", device.i)
-        m.submodules.outgoing = _cross(m, "sync", device.o, "usb", serial.i)
+        cross(m, serial, device, _FIFO_BYTES)
         device.connect_flash(m, self)
         return m
 
@@ -167,9 +196,41 @@ class UsbDevice(wiring.Component):
             m.submodules[f"reset_{domain}"] = ResetSynchronizer(ResetSignal("sync"), domain=domain)
 
 
-def _cross(m: Module, source: str, i: Any, sink: str, o: Any) -> AsyncFIFO:
+_TIMES = (
+    (UTMITranslator, ("_CYCLES_1_MILLISECONDS",)),
+    (
+        USBResetSequencer,
+        (
+            *("_CYCLES_200_MICROSECONDS", "_CYCLES_1_MILLISECONDS", "_CYCLES_2_MILLISECONDS"),
+            *("_CYCLES_2P5_MILLISECONDS", "_CYCLES_3_MILLISECONDS"),
+        ),
+    ),
+)
+"""Times that LUNA keeps in its classes: of the PHY's start, and of a reset."""
+
+
+@contextmanager
+def _hurried(divisor: int) -> Iterator[None]:
+    """Divide LUNA's times while it is elaborated, for which it has no parameter."""
+    kept = [(kind, name, getattr(kind, name)) for kind, names in _TIMES for name in names]
+    try:
+        for kind, name, cycles in kept:
+            setattr(kind, name, cycles // divisor)
+        yield
+    finally:
+        for kind, name, cycles in kept:
+            setattr(kind, name, cycles)
+
+
+def cross(m: Module, serial: SerialPort, device: LinkedEngine, depth: int) -> None:
+    """Add queues of `depth` bytes that take those of a port, in domain `usb`, to a device in `sync`, and back."""
+    m.submodules.incoming = _queue(m, "usb", serial.o, "sync", device.i, depth)
+    m.submodules.outgoing = _queue(m, "sync", device.o, "usb", serial.i, depth)
+
+
+def _queue(m: Module, source: str, i: Any, sink: str, o: Any, depth: int) -> AsyncFIFO:
     """Return a queue that takes the bytes of a stream from one clock domain to another."""
-    queue = AsyncFIFO(width=8, depth=_FIFO_BYTES, w_domain=source, r_domain=sink)
+    queue = AsyncFIFO(width=8, depth=depth, w_domain=source, r_domain=sink)
     m.d.comb += [
         queue.w_data.eq(i.payload),
         queue.w_en.eq(i.valid),
