@@ -74,13 +74,14 @@ class UsbHostLink:
         host = self._host
         await host.wait(CALL_S)
         deadline = host.now() + timeout_s
-        while not host.incoming and host.now() < deadline:
+        while not host.incoming and host.is_plugged and host.now() < deadline:
             await host.wait(POLL_S)
-        if self._lost_after is not None and self._read_bytes > self._lost_after:
-            await host.pull_out()
-        if not host.is_plugged:
-            raise LinkError("link 'usb': the serial port is gone")
         data = bytes(host.incoming)
+        if self._lost_after is not None and self._read_bytes + len(data) > self._lost_after:
+            data = data[: self._lost_after - self._read_bytes]
+            await host.pull_out()
+        if not host.is_plugged and not data:
+            raise LinkError("link 'usb': the serial port is gone")
         host.incoming.clear()
         self._read_bytes += len(data)
         return data

@@ -13,11 +13,12 @@ from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
 from nnhw.boards import Board, Flash, InputClock, Uart, list_boards, load_board
-from nnhw.errors import BoardError
+from nnhw.errors import BoardError, ProblemList
 from nnhw.hdl.link.device import LinkedEngine
 from nnhw.hdl.link.ftdi import FtdiDevice
 from nnhw.hdl.pll import nearest_at_most
 from nnhw.hdl.top import StartReset, TopDesign, load_platform, make_top
+from nnhw.links import Ulpi
 from nnhw.protocol import DeviceIdentity
 from tests.hdl.link.engines import ProgramEngine, SumEngine
 
@@ -198,12 +199,15 @@ def test_top_takes_the_pins_of_a_phy_that_a_board_file_names() -> None:
     data = "T25 U25 U24 V24 T26 U26 V26 W26"
     pins = Ulpi(clk="U23", data=data, dir="V23", nxt="U22", stp="V21", rst="W25", reset="low")
     board = dataclasses.replace(load_board("ecpix5_45f"), ulpi=pins).with_link("ulpi")
-    design = make_top(lambda clock_hz: UlpiEcho(), board, nearest_at_most(board, 100e6))
+    high = dataclasses.replace(board, ulpi=dataclasses.replace(pins, reset="high"))
+    settings = nearest_at_most(board, 100e6)
+    design, other = (make_top(lambda clock_hz: UlpiEcho(), one, settings) for one in (board, high))
     places = {f"nnhw_ulpi_0__data__io[{place}]": pin for place, pin in enumerate(data.split())}
     places |= {"nnhw_ulpi_0__clk__io": "U23", "nnhw_ulpi_0__rst__io": "W25"}
-    assert {f'LOCATE COMP "{name}" SITE "{pin}";' for name, pin in places.items()} < set(
-        design.constraints.splitlines()
-    )
+    lines = design.constraints.splitlines()
+    assert {f'LOCATE COMP "{name}" SITE "{pin}";' for name, pin in places.items()} < set(lines)
+    assert design.constraints == other.constraints
+    assert design.rtlil != other.rtlil
     again = dataclasses.replace(pins, nxt="V23", data=data.replace("U24", "T25"))
     with pytest.raises(ProblemList) as caught:
         load_platform(dataclasses.replace(board, ulpi=again))
@@ -445,7 +449,10 @@ def test_load_platform_rejects_pins_in_use(pins: dict[str, str], name: str, pin:
         (
             "icebreaker",
             "can",
-            "--link is one of 'uart', 'spi', 'ftdi', 'usb', 'ulpi'; given 'can'; board 'icebreaker' has 'uart', 'spi', 'ftdi'",
+            (
+                "--link is one of 'uart', 'spi', 'ftdi', 'usb', 'ulpi'; given 'can'; board 'icebreaker' has 'uart', "
+                "'spi', 'ftdi'"
+            ),
         ),
         (
             "icestick",
