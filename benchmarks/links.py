@@ -38,9 +38,10 @@ from nnhw.protocol import DeviceIdentity
 
 NETWORKS = ("mnist_mlp", "mnist_cnn")
 FRAMES, FAULTY_FRAMES = 50, 20
-MOST_FRAMES = 400
-HOST_BYTES = {"ftdi": 40_000, "usb": 12_000, "ulpi": 200_000}
-"""Bytes of images through links whose host and USB are simulated as well: so many that their latency passes once."""
+HOST_BYTES = {"ftdi": (40_000, 400), "usb": (12_000, 400), "ulpi": (200_000, 2000)}
+"""Bytes of images through links whose host and USB are simulated as well, so many that their latency passes once; and
+the most frames that these are."""
+MOST_FRAMES = max(frames for _, frames in HOST_BYTES.values())
 
 Row = dict[str, Any]
 
@@ -163,7 +164,7 @@ def measure(case: Case, network: Network, folder: Path) -> Row:
     simulated = partial(simulate_pins, accelerator, clock_hz=clock_hz, link=case.link, folder=folder, rate=case.rate)
     frames = FRAMES
     if sent := HOST_BYTES.get(case.link.kind):
-        frames = min(MOST_FRAMES, sent // accelerator.input_format.frame_bytes)
+        frames = min(sent[1], sent[0] // accelerator.input_format.frame_bytes)
     free = simulated(network.codes[:frames], network.outputs[:frames], stepwise=stepwise)
     faulty = simulated(network.codes[:FAULTY_FRAMES], network.outputs[:FAULTY_FRAMES], faults=True)
     return {

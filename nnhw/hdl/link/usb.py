@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from amaranth.build import Platform
-from amaranth.hdl import ClockDomain, ClockSignal, Fragment, Module, ResetInserter, ResetSignal, Signal, unsigned
+from amaranth.hdl import ClockDomain, ClockSignal, Fragment, Module, Mux, ResetInserter, ResetSignal, Signal, unsigned
 from amaranth.lib import stream, wiring
 from amaranth.lib.cdc import ResetSynchronizer
 from amaranth.lib.fifo import AsyncFIFO
@@ -42,7 +42,8 @@ class SerialPort(wiring.Component):
 
     Members
     -------
-    i: stream of bytes to the computer. A packet ends where a zero byte, the end of a frame, is the last one that waits.
+    i: stream of bytes to the computer. A packet ends where a zero byte, the end of a frame, is the last one that waits,
+        and no other packet does.
     o: stream of bytes from it. While it stalls, the computer is told to send again: no byte is lost.
     packet_bytes: largest bulk packet; two are held in each direction. Source: USB 2.0, 5.8.3.
     hurry: number by which LUNA's times for a reset, milliseconds, are divided; more than 1 for simulations alone.
@@ -72,7 +73,7 @@ class SerialPort(wiring.Component):
         # Without a platform, so that synthesis gets what simulators run: for a UP5K LUNA counts in two DSP blocks.
         with _hurried(self.hurry):
             m.submodules.device = Fragment.get(device, None)
-        self._send(m, outgoing.stream)
+        self._send(m, outgoing.stream, self._count_packets(m, device, outgoing))
         self.steer(m, device)
         m.d.comb += [
             device.connect.eq(1),
@@ -102,16 +103,32 @@ class SerialPort(wiring.Component):
         unknown = (USBRequestType.VENDOR, USBRequestType.RESERVED)
         control.add_request_handler(StallOnlyRequestHandler(lambda setup: sum(setup.type == kind for kind in unknown)))
 
-    def _send(self, m: Module, packets: Any) -> None:
+    def _count_packets(self, m: Module, device: USBDevice, endpoint: USBStreamInEndpoint) -> Signal:
+        """Return whether a packet is complete of which the computer has not said yet that it has it."""
+        packets, bus = endpoint.stream, endpoint.interface
+        count, waits = Signal(range(self.packet_bytes)), Signal()
+        with m.If(bus.handshakes_in.ack & bus.tokenizer.is_in & (bus.tokenizer.endpoint == DATA_ENDPOINT)):
+            m.d.usb += waits.eq(0)
+        with m.If(packets.valid & packets.ready):
+            m.d.usb += count.eq(Mux(packets.last, 0, count + 1))
+            with m.If(packets.last | (count == self.packet_bytes - 1)):
+                m.d.usb += waits.eq(1)
+        with m.If(device.reset_detected):
+            m.d.usb += [count.eq(0), waits.eq(0)]
+        return waits
+
+    def _send(self, m: Module, packets: Any, waits: Signal) -> None:
         """Hold a byte until it is known whether another one follows.
 
-        A packet with the last byte of a frame must not wait for more: results would. LUNA follows one of exactly 64
-        bytes by an empty packet, without which a computer goes on waiting.
+        A packet with the last byte of a frame must not wait for more: results would. But while another packet waits for
+        the computer, it cannot go yet, and more may join it: so there are few packets where results are short. LUNA
+        follows a packet of the largest size that ends a frame by an empty one, without which a computer goes on
+        waiting.
         """
         held, payload = Signal(), Signal(8)
         m.d.comb += [
             self.i.ready.eq(~held | packets.ready),
-            packets.valid.eq(held & (self.i.valid | (payload == 0))),
+            packets.valid.eq(held & (self.i.valid | ((payload == 0) & ~waits))),
             packets.payload.eq(payload),
             packets.last.eq(~self.i.valid),
         ]
