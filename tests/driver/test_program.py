@@ -12,7 +12,7 @@ import pytest
 
 from nnhw.driver import program as module
 from nnhw.driver.image import ProgramImage
-from nnhw.driver.program import find_loader, program, run_command
+from nnhw.driver.openfpgaloader import find_loader, program, run_command
 from nnhw.errors import BuildError, InputError, ToolError
 
 

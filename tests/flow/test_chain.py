@@ -12,9 +12,9 @@ import pytest
 from nnhw import ir
 from nnhw.accelerator import Accelerator
 from nnhw.driver import Device
+from nnhw.driver.connecting import make_model_link
 from nnhw.driver.image import ProgramImage
 from nnhw.driver.links.hardware import HardwareLink
-from nnhw.driver.opening import make_model_link
 from nnhw.driver.session import Session
 from nnhw.engines.shared import ArrayConfig, Emit
 from nnhw.engines.shared.cycles import program_cycles

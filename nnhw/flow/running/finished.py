@@ -16,8 +16,8 @@ from nnhw.accelerator import Accelerator
 from nnhw.boards import Board, board_of
 from nnhw.driver import BatchError, Device
 from nnhw.driver import open as open_link
+from nnhw.driver.connecting import make_model_link
 from nnhw.driver.links.base import ByteLink
-from nnhw.driver.opening import make_model_link
 from nnhw.errors import InputError, LinkError, ToolError
 from nnhw.flow.folder.build_folder import BuildFolder
 from nnhw.flow.folder.manifest import read_fact
@@ -244,7 +244,7 @@ def program(build: Path, progress: Progress) -> None:
     BuildError: there is no bitstream. InputError: the program is damaged.
     ToolError: openFPGALoader is missing or failed.
     """
-    from nnhw.driver.program import program as load
+    from nnhw.driver.openfpgaloader import program as load
     from nnhw.flow.tools.toolchain import find_tool
 
     folder = _mapped(build)
