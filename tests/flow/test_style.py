@@ -13,7 +13,7 @@ from nnhw.accelerator import Accelerator, InputFormat
 from nnhw.boards import load_board
 from nnhw.engines.shared import ArrayConfig, SharedConfig
 from nnhw.engines.shared.array import Requantizing
-from nnhw.engines.shared.model import lone_schedule
+from nnhw.engines.shared.cycle_model import lone_schedule
 from nnhw.engines.timing import Schedule
 from nnhw.errors import InputError, MappingError, StuckError, first_of
 from nnhw.flow import style

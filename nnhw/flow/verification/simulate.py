@@ -18,7 +18,7 @@ from nnhw.accelerator import Accelerator
 from nnhw.accelerator.formats import Codes
 from nnhw.engines.shared import SharedConfig
 from nnhw.engines.shared.counters import COUNTER_WORDS
-from nnhw.engines.shared.model import rest_cycles as program_rest_cycles
+from nnhw.engines.shared.cycle_model import rest_cycles as program_rest_cycles
 from nnhw.engines.timing import Schedule, as_number, cycles_to_rest
 from nnhw.errors import InputError
 from nnhw.flow.models.samples import load_samples
