@@ -31,8 +31,8 @@ from nnhw.flow.pipeline import build_file
 from nnhw.flow.report import link_rate
 from nnhw.flow.tools.progress import Progress, make_progress
 from nnhw.flow.verification.simulate import simulate_pins
-from nnhw.hdl.link.device import LinkedEngine
 from nnhw.hdl.link.devices import device_at
+from nnhw.hdl.link.linked_engine import LinkedEngine
 from nnhw.links import BoardLink, Ftdi, Uart, Usb
 from nnhw.protocol import DeviceIdentity
 
