@@ -11,7 +11,7 @@ from benchmarks.random_recurrent import random_recurrent
 from nnhw.accelerator import Accelerator
 from nnhw.engines.state import NEXT, StateConfig
 from nnhw.errors import MappingError, NnhwError
-from nnhw.flow.verification.boundaries import compare_stages
+from nnhw.flow.verification.comparison import compare_stages
 from nnhw.flow.verification.equality import check_equality
 from nnhw.ir import Builder, Graph, Value
 from nnhw.mapping.budget import Budget

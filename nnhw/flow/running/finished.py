@@ -226,7 +226,7 @@ def simulate_build(build: Path, frames: int, stalls: str, progress: Progress) ->
     ------
     BuildError: they differ, or the folder is not complete.
     """
-    from nnhw.flow.stages import check_simulation
+    from nnhw.flow.build_stages import check_simulation
     from nnhw.flow.verification.simulate import simulate
 
     folder = _mapped(build)
@@ -379,7 +379,7 @@ def _virtual_board(folder: BuildFolder, clock_hz: int, notice: Callable[[str], N
     try:
         compiler = Compiler.find()
     except ToolError as error:
-        from nnhw.flow.virtual.device import make_device
+        from nnhw.flow.virtual.hardware import make_device
 
         notice(f"{error}. Amaranth's simulator runs the hardware now: expect minutes instead of seconds")
         return SimulatedHardware(make_device(Accelerator.load(folder.path), clock_hz))
