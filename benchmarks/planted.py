@@ -35,7 +35,7 @@ from nnhw.ir import Graph, Node
 from nnhw.ir.ops import Dequantize, Linear, MaxPool2d, Quantize, Threshold
 from nnhw.nn import Int, QuantConv2d, QuantLinear, QuantReLU
 from nnhw.passes import Parts, split
-from nnhw.passes.pipeline import PIPELINE
+from nnhw.passes.order import PIPELINE
 
 Row = Mapping[str, Any]
 SHOWN = 110

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from nnhw.export.c import kernels, words
-from nnhw.export.c.lines import fit_lines
 from nnhw.export.c.products import pack_rows, weight_bits
+from nnhw.export.c.wide_lines import fit_lines
 from nnhw.ir.types import IntType
 from nnhw.mapping.requantize import NormalSteps
 
