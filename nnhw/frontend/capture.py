@@ -44,7 +44,7 @@ from .matching import Traced, TracedLoop, TracedQuantizer
 from .probes import probes
 from .sequences import plain
 from .translator import QUANTIZE, RESCALE, Handler, Translator, Unquantized
-from .trials import check_calls, check_guards
+from .trial_calls import check_calls, check_guards
 from .values import Block, Codes, StepsFirst, TracedConstant
 
 HANDLERS: dict[str, Handler] = {

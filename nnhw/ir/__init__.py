@@ -1,6 +1,7 @@
 """The dataflow IR: types, operators with their one meaning, graphs, interpreter, text form and files."""
 
 from .builder import Builder
+from .builder_values import Value
 from .extract import extract
 from .files import graph_hash, load, save
 from .graph import NOWHERE, Graph, GraphBuilder, Location, Node
@@ -9,7 +10,6 @@ from .ops import OPS, Op, Operand
 from .steps import OneStep, StepRunner, one_step
 from .text import dumps, loads
 from .types import BIPOLAR, BIT, FLOAT, FloatType, IntType, TensorType
-from .values import Value
 from .verify import verify
 
 __all__ = [

@@ -16,8 +16,8 @@ from nnhw.frontend.locations import Lines
 from . import elementwise, folding, layers, layout, pooling, qdq, qonnx, qoperator
 from .building import ModuleBuilder
 from .node import Build
+from .parsing import MICROSOFT, QONNX, read
 from .patterns import with_functions
-from .reading import MICROSOFT, QONNX, read
 
 _STANDARD: Mapping[str, Build] = {
     **layers.TABLE,

@@ -11,7 +11,7 @@ from nnhw.errors import CaptureError, NnhwError, raise_all
 
 from . import elementwise, layers, moving
 from .model_file import FileOperator, FileTensor, ModelFile, identifiers
-from .scaling import FromReal, Site, ToReal
+from .requantization import FromReal, Site, ToReal
 
 BUILDERS: Mapping[str, Callable[[Site], nn.Module]] = {**layers.BUILDERS, **moving.BUILDERS, **elementwise.BUILDERS}
 """Operators of the format --> functions that build their layers."""
