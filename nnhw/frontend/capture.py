@@ -25,12 +25,12 @@ from . import (
     layout,
     linear,
     loops,
-    pairs,
     pooling,
     quantizers,
-    rescaling,
+    rescale,
     slices,
     transposed,
+    two_values,
 )
 from .agreement import Captured, agree, compare_conventions
 from .archive import random_input
@@ -49,14 +49,14 @@ from .values import Block, Codes, StepsFirst, TracedConstant
 
 HANDLERS: dict[str, Handler] = {
     **quantizers.HANDLERS,
-    **rescaling.HANDLERS,
+    **rescale.HANDLERS,
     **linear.HANDLERS,
     **attention.HANDLERS,
     **transposed.HANDLERS,
     **pooling.HANDLERS,
     **layout.HANDLERS,
     **slices.HANDLERS,
-    **pairs.HANDLERS,
+    **two_values.HANDLERS,
     **elementwise.HANDLERS,
     **conditions.HANDLERS,
     **activations.HANDLERS,

@@ -26,7 +26,7 @@ from .ops import OPS
 from .types import BIPOLAR, BIT, FLOAT, FloatType, IntType, TensorType
 from .verify import verify
 
-_OWN = {str(Path(__file__).with_name(name)) for name in ("builder.py", "values.py")}
+_OWN = {str(Path(__file__).with_name(name)) for name in ("builder.py", "builder_values.py")}
 
 
 class Builder:

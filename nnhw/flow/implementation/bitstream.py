@@ -163,7 +163,7 @@ def build_bitstream(
 
 
 class ClockTrial:
-    """Builds a device for one clock after the other, and finishes layouts; see `nnhw.flow.implementation.timing_closure`."""
+    """Builds a device for one clock after the other, and finishes layouts; see `implementation.timing_closure`."""
 
     def __init__(
         self,
