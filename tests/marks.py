@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import pytest
+
 # Mark --> what it means.
 MEANINGS: dict[str, str] = {
     "rtl": "compiles or runs a simulator of hardware",
@@ -168,3 +173,11 @@ def marks_of(test: str) -> set[str]:
     """Return the marks of a test, named by its id below tests, without the parameters."""
     places = [place for place in MARKS if f"{test}/".startswith((f"{place}/", f"{place}::"))]
     return {mark for place in places for mark in MARKS[place]}
+
+
+def covering(names: Iterable[Any], kept: Collection[Any]) -> list[Any]:
+    """Return the parameters of a table, of which all but those in `kept` are `long`."""
+    rows = list(names)
+    assert set(kept) <= set(rows)
+    values = [row if isinstance(row, tuple) else (row,) for row in rows]
+    return [pytest.param(*value, marks=() if row in kept else pytest.mark.long) for row, value in zip(rows, values)]
