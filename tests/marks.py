@@ -179,5 +179,7 @@ def covering(names: Iterable[Any], kept: Collection[Any]) -> list[Any]:
     """Return the parameters of a table, of which all but those in `kept` are `long`."""
     rows = list(names)
     assert set(kept) <= set(rows)
-    values = [row if isinstance(row, tuple) else (row,) for row in rows]
-    return [pytest.param(*value, marks=() if row in kept else pytest.mark.long) for row, value in zip(rows, values)]
+    return [
+        pytest.param(*(row if isinstance(row, tuple) else (row,)), marks=() if row in kept else pytest.mark.long)
+        for row in rows
+    ]
