@@ -8,9 +8,10 @@ MEANINGS: dict[str, str] = {
     "synth": "synthesizes with yosys",
     "pnr": "places and routes",
     "slow": "takes longer than some 3 seconds, or starts other commands that do",
+    "long": "is one more row of a table whose other rows run the same code; `make test-long` runs it",
 }
 
-FAST = "not rtl and not synth and not pnr and not slow"
+FAST = "not rtl and not synth and not pnr and not slow and not long"
 """The expression of `make test-fast`."""
 
 # Folder, file, or file::test, below tests --> its marks.
