@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import pytest
+
 # Mark --> what it means.
 MEANINGS: dict[str, str] = {
     "rtl": "compiles or runs a simulator of hardware",
@@ -93,6 +98,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "flow/test_several_outputs.py": ("slow",),
     "flow/test_several_outputs.py::test_heads_equal_their_graph_in_hardware": ("rtl", "synth", "slow"),
     "flow/test_sequences.py::test_example_streams_what_the_model_gives": ("slow",),
+    "flow/test_sequences.py::test_network_of_both_directions_runs_on_every_link": ("rtl", "synth", "slow"),
     "flow/test_sequences.py::test_recurrent_network_runs_on_every_link": ("rtl", "synth", "slow"),
     "flow/test_unneeded.py": ("synth",),
     "flow/test_virtual.py": ("rtl",),
@@ -167,3 +173,13 @@ def marks_of(test: str) -> set[str]:
     """Return the marks of a test, named by its id below tests, without the parameters."""
     places = [place for place in MARKS if f"{test}/".startswith((f"{place}/", f"{place}::"))]
     return {mark for place in places for mark in MARKS[place]}
+
+
+def covering(names: Iterable[Any], kept: Collection[Any]) -> list[Any]:
+    """Return the parameters of a table, of which all but those in `kept` are `long`."""
+    rows = list(names)
+    assert set(kept) <= set(rows)
+    return [
+        pytest.param(*(row if isinstance(row, tuple) else (row,)), marks=() if row in kept else pytest.mark.long)
+        for row in rows
+    ]
