@@ -1,7 +1,7 @@
 """Models from elsewhere as cases: what becomes of each of them, and how many are built.
 
-`outcomes.json` says what becomes of each case, and pages count what it says. So a page is checked without any case, and a
-case without the others. `python -m tests.frontend.doors_table` runs all, and writes the file and the tables of the pages.
+`outcomes.json` says what becomes of each case, and pages count what it says. So a page is checked without any case, and
+a case without the others. `python -m tests.frontend.doors_table` runs all, and writes the file and the pages' tables.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What becomes of models from elsewhere, as pages count it: `python -m tests.frontend.doors_table` writes their tables."""
+"""What becomes of models from elsewhere: `python -m tests.frontend.doors_table` writes the tables."""
 
 from __future__ import annotations
 
