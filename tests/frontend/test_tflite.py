@@ -25,7 +25,7 @@ from nnhw.frontend.capture import capture_quantizers
 from nnhw.ir import run
 from nnhw.ir.ops import FixedSoftmax, Permute
 from nnhw.passes import lower, split
-from tests.frontend.cases import Case, check
+from tests.frontend.cases import Case, check, check_names, rows
 from tests.frontend.doors_table import check_row
 from tests.sim.test_benches import pytestmark as needs_simulator
 
@@ -49,12 +49,13 @@ def refusal(file: File) -> str:
     return str(raised.value)
 
 
-@pytest.mark.parametrize("case", cases(), ids=str)
+@pytest.mark.parametrize("case", rows(cases()))
 def test_tflite_case_is_built_and_equal_or_refused_by_name(case: Case) -> None:
     check(case)
 
 
 def test_page_counts_the_cases_as_they_are() -> None:
+    check_names(cases())
     check_row("TFLite")
 
 
