@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING, Any
 from nnhw.accelerator import Accelerator
 from nnhw.boards import Board, load_board
 from nnhw.errors import BuildError, InputError, ToolError
-from nnhw.flow.folder.build_folder import BuildFolder, read_json, write_json
-from nnhw.flow.models.calibrate import Calibration, given_data, quantize_source
-from nnhw.flow.options import Options, make_options
-from nnhw.flow.report import make_report
-from nnhw.flow.stages import (
+from nnhw.flow.build_stages import (
     STAGE_NAMES,
     STAGES,
     BuildStage,
@@ -26,6 +22,10 @@ from nnhw.flow.stages import (
     load_facts,
     stage_key,
 )
+from nnhw.flow.folder.build_folder import BuildFolder, read_json, write_json
+from nnhw.flow.models.calibrate import Calibration, given_data, quantize_source
+from nnhw.flow.options import Options, make_options
+from nnhw.flow.report import make_report
 from nnhw.flow.tools.beside import Beside
 from nnhw.flow.tools.cache import Cache
 from nnhw.flow.tools.progress import NamedProgress, Progress, SilentProgress, shown_progress

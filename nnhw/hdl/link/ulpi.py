@@ -11,7 +11,7 @@ from amaranth.lib import wiring
 from amaranth.lib.cdc import ResetSynchronizer
 from amaranth.lib.wiring import In, Out
 
-from nnhw.hdl.link.device import LinkedEngine, flash_pins
+from nnhw.hdl.link.linked_engine import LinkedEngine, flash_pins
 from nnhw.hdl.link.usb import SerialPort, cross
 
 _FIFO_BYTES = 16
