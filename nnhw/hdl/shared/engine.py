@@ -230,7 +230,7 @@ class SharedEngine(wiring.Component):
             sequencer.row_step.eq(weights[3]),
             sequencer.row_clear.eq(weights[2]),
             lanes.step.eq(stages[-1][0]),
-            lanes.position.eq(stages[-1][2]),
+            lanes.position.eq(stages[-1][2] & ~descriptor.partial if array.partial_sums else stages[-1][2]),
             lanes.word.eq(self.codes),
             lanes.border.eq(descriptor.border),
             lanes.channelwise.eq(descriptor.channelwise),
