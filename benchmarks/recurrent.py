@@ -33,6 +33,7 @@ from nnhw.ir import Graph, one_direction
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import accelerator_cost
 from nnhw.mapping.mapper import map_body
+from nnhw.mapping.shared.search.cost import array_cost
 from nnhw.nn import Int, QuantGRU, QuantLinear, QuantLSTM, QuantRNN
 from nnhw.passes import lower, split
 
@@ -46,6 +47,7 @@ CELLS: dict[str, tuple[Callable[..., nn.Module], int, int, int]] = {
     "GRU 16-32": (QuantGRU, 16, 32, 8),
     "GRU 16-64": (QuantGRU, 16, 64, 8),
     "GRU 16-64, 4 bits": (QuantGRU, 16, 64, 4),
+    "GRU 64-64": (QuantGRU, 64, 64, 8),
     "RNN 4-8, both directions": (partial(QuantRNN, bidirectional=True), 4, 8, 8),
 }
 """Cell, features, units, bits of weights, states and gates."""
@@ -163,15 +165,19 @@ def _row(body: Graph, codes: list[Any], board_name: str, turns: int) -> dict[str
     except MappingError as error:
         return {"refused": str(first_of(error)).partition(";")[0]}
     accelerator = mapped.accelerator
-    taken = accelerator_cost(accelerator, FAMILIES[board.family])
+    family, spram, programs = FAMILIES[board.family], board.resources.spram > 0, accelerator.programs
+    taken = array_cost(programs[0].array, family, spram) if programs else accelerator_cost(accelerator, family)
+    products = sum(stage.products for stage in accelerator.stages)
+    slowest = max(stage.config.cycles for stage in accelerator.stages)
     results = check_equality(accelerator, body, codes, PATTERNS)
     values = boundary_values(body, codes, accelerator.input_format.order(codes))
     return {
         "rounds": accelerator.rounds.count if accelerator.rounds else 1,
-        "products": sum(stage.products for stage in accelerator.stages),
+        "style": mapped.style,
+        "products": products,
         "cycles": as_number(accelerator.schedule.interval),
         "latency": accelerator.schedule.latency_cycles,
-        "ideal_cycles": max(stage.config.cycles for stage in accelerator.stages),
+        "ideal_cycles": -(-products // programs[0].array.products) if programs else slowest,
         "state_bits": sum(
             stage.config.memory.width * stage.config.chunks
             for stage in accelerator.stages
@@ -199,7 +205,8 @@ def show(row: Mapping[str, Any]) -> None:
         facts = f"{one['cycles']:>8,.4g}{one['ideal_cycles']:>7,}{one['lc']:>8,}{one['ebr']:>5}{one['dsp']:>5}"
         fmax = f", Fmax {one['fmax_hz'] / 1e6:.2f} MHz" if "fmax_hz" in one else one.get("not_placed", "")
         other = "" if one["as_predicted"] else " (other cycles)"
-        print(f"{head}{facts}{one['values']:>9,} {one['differ']}{other}{fmax}")
+        shared = ", a program" if one["style"] == "shared" else ""
+        print(f"{head}{facts}{one['values']:>9,} {one['differ']}{other}{fmax}{shared}")
     if "random" not in row:
         return
     drawn = row["random"]

@@ -141,7 +141,7 @@ class Compute:
     border: stored code of the border's elements.
     loops: by `LOOPS`.
     weights: int64 [rows, lanes, simd]; channelwise only [:, :, 0] counts.
-    factor, addend: int64 [lanes] of the requantizer; None with `raw`.
+    factor, addend: int64 [lanes] of the requantizer; None with `raw` and `partial`.
     channelwise: lane k takes channel k of a granule; else all lanes take the same `simd` channels of a word (dense).
     steps: steps, of a cycle each, that the array makes with a word; 1 if channelwise.
     source_slice: if channelwise: which granule of the word is read.

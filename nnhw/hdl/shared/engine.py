@@ -20,7 +20,7 @@ from nnhw.hdl.shared.memory import WordMemory, WordRam
 from nnhw.hdl.shared.multiply_add import DspRequantizer
 from nnhw.hdl.shared.nest import NestSchedule
 from nnhw.hdl.shared.requantizer import SharedRequantizer
-from nnhw.hdl.shared.sequencer import Sequencer, delayed
+from nnhw.hdl.shared.sequencer import Sequencer, delayed, sequenced
 from nnhw.hdl.shared.step_memory import StepWriter, step_ports
 from nnhw.hdl.shared.steps import StepRequantizer
 from nnhw.hdl.shared.store import Collector, WriteRegister
@@ -139,10 +139,7 @@ class SharedEngine(wiring.Component):
             self.record.eq(sequencer.record),
             sequencer.enable.eq(loader.ready),
             sequencer.waiting.eq(self.outstanding),
-            *(
-                getattr(sequencer, name).eq(getattr(descriptor, name))
-                for name in ("kind", "channelwise", "raw", "rows", "last")
-            ),
+            *(getattr(sequencer, name).eq(getattr(descriptor, name)) for name in sequenced(self.array)),
             descriptor.clear.eq(sequencer.begin),
             descriptor.take.eq(sequencer.take_descriptor),
             descriptor.word.eq(self.word),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from nnhw.accelerator import INPUT, Accelerator, InputFormat, OutputFormat, Stage, Stream
@@ -83,8 +85,6 @@ def _array(plan: LoopPlan, lanes: int, budget: Budget, family: Family) -> ArrayC
 
 def _smallest(plan: LoopPlan, array: ArrayConfig, budget: Budget, family: Family) -> SharedConfig:
     """Return the program, in block RAM with the smallest memory that holds it."""
-    from dataclasses import replace
-
     if budget.spram and family.large_ram:
         return compile_loop(plan, array)
     for words_log2 in range(LEAST_WORDS_LOG2, MOST_WORDS_LOG2 + 1):

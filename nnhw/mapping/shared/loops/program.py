@@ -21,7 +21,7 @@ from nnhw.engines.shared.records import Record, record_words
 from nnhw.errors import MappingError
 from nnhw.ir import IntType, OneStep
 from nnhw.mapping.common_steps import NoCommonStepsError
-from nnhw.mapping.shared.loops.terms import STORED_BITS, Dense, Product, Scaled, StepValue, View, read_step
+from nnhw.mapping.shared.loops.terms import STORED_BITS, Dense, Scaled, StepValue, View, read_step
 from nnhw.mapping.shared.program.lines import Line, at_shift, fit_lines, fit_ranked, identity, signed_bits
 from nnhw.mapping.shared.program.rows import dense_rows
 
@@ -69,7 +69,7 @@ class StoredSum:
 
         for term in value.terms:
             if isinstance(term, Dense):
-                dense += _narrow(term)
+                dense.append(term)
                 offset = offset + zeros[term.view.value] * term.weights.sum(axis=1)
             elif isinstance(term, Scaled):
                 add(term.view, term.factor)
@@ -157,14 +157,13 @@ class LoopPlan:
         return by_name[name]
 
 
-def _narrow(term: Dense) -> list[Dense]:
-    """Return matrices of narrow weights that add up to one: a sum may take a multiple of its products."""
-    found, left = [], term.weights
-    while True:
-        found.append(replace(term, weights=np.clip(left, CODES.low, CODES.high)))
-        left = left - found[-1].weights
-        if not left.any():
-            return found
+def _narrow(weights: np.ndarray) -> np.ndarray:
+    """Return matrices of narrow weights, int64 [n, outputs, inputs], that add up to one: sums may take multiples."""
+    found, left = [], weights
+    while not found or left.any():
+        found.append(np.clip(left, CODES.low, CODES.high))
+        left = left - found[-1]
+    return np.stack(found)
 
 
 def _ranked(value: StepValue) -> tuple[Line, ...]:
@@ -226,7 +225,7 @@ class _Writer:
     def write(self) -> None:
         """Write all records: the input, the states, the values in their order, the result."""
         plan, source = self.plan, self.plan.step.graph.inputs[0]
-        self._add(Fill(self._place(View(HEAD)), 1, 1, False, ""))
+        self._add(Fill(self._place(View(HEAD)), 1, 1, False, source.name))
         flip = plan.zeros[source.name] == -CODES.low
         self._add(Fill(self._place(View(source.name)), 1, plan.channels[source.name], flip, source.name))
         for state in plan.step.states:
@@ -270,7 +269,7 @@ class _Writer:
             if start.any():
                 weights = np.zeros((lanes, 1), np.int64)
                 weights[:count, 0] = start[granule * lanes :][:count]
-                self._add(self._partial(self._dense(Dense(View(HEAD), weights), 0)))
+                self._add(replace(self._dense(Dense(View(HEAD), weights), 0), layer=given, partial=True))
             record = self._channelwise(View(made), granule, 1, None, key, at_once)
             # All granules at once where they have the same row.
             covered = (granule * lanes, count if at_once == 1 else channels)
@@ -298,7 +297,7 @@ class _Writer:
             raise MappingError(f"layer {value.where} adds nothing; use --style streaming")
         share = value.products * channels[1] // value.channels
         for record, key in parts[:-1]:
-            self._add(self._partial(record), key)
+            self._add(replace(record, layer=value.layer, node=value.node, channels=channels, partial=True), key)
         last, key = parts[-1]
         last = replace(last, products=share)
         if value.function is None:
@@ -308,10 +307,6 @@ class _Writer:
         lines = self.plan.lines[value.node]
         place = self._place(View(value.node), granule)
         self._finish(last, value.layer, value.node, channels, lines, place, key=key, function=function)
-
-    def _partial(self, record: Compute) -> Compute:
-        none = np.zeros(self.array.lanes, np.int64)
-        return replace(record, partial=True, factor=none, addend=none)
 
     def _finish(
         self,
@@ -345,7 +340,7 @@ class _Writer:
             constants[name][: rows.stop - rows.start] = np.broadcast_to(values, max(len(values), rows.stop))[rows]
         self._add(
             replace(
-                *(record,),
+                record,
                 layer=layer,
                 node=node,
                 channels=channels,
@@ -371,10 +366,12 @@ class _Writer:
         steps = array.steps_per_word if words > 1 else -(-used // array.simd)
         first = granule * array.lanes
         count = min(array.lanes, len(term.weights) - first)
-        matrix = term.weights[:, :, None, None]
-        rows = dense_rows(matrix, [place] * count, first, words, steps, array)
+        # The value is read again for each of the matrices that add up to this one, as if it were another tap.
+        taps = np.moveaxis(_narrow(term.weights), 0, 2)[..., None]
+        rows = dense_rows(taps, [place] * count, first, words, steps, array)
         start = self.places.get(term.view.value, 0) + word
-        return self._record(start, (words, 1, 1, 1, 1, 1, 1), ((1, 0, 0),), rows, steps=steps, streamed=True)
+        counts = (words, taps.shape[2], 1, 1, 1, 1, 1)
+        return self._record(start, counts, ((1, 0, 0),), rows, steps=steps, streamed=True)
 
     def _channelwise(
         self, view: View, granule: int, repeats: int, weight: int | None, key: object = None, granules: int = 1

@@ -231,9 +231,7 @@ class _Reader:
             function = function.of_channels(rows if len(function.thresholds) > 1 else np.zeros_like(rows))
         terms = tuple(term.part(layer.first, layer.count) for term in whole.terms)
         share = whole.products * layer.count // whole.channels
-        self._add(
-            replace(whole, node=layer.node, channels=layer.count, terms=terms, function=function, products=share)
-        )
+        self._add(replace(whole, node=layer.node, channels=layer.count, terms=terms, function=function, products=share))
 
     def _store(self, layer: Layer, terms: tuple[Term, ...]) -> None:
         """Note the terms of a layer's value, or store it."""
