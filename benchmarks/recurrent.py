@@ -67,7 +67,7 @@ class Network(nn.Module):
         self.codes = Int(8, scale=2.0**-5)
         quantizers = {} if bits == 8 else {"weight_quant": Int(bits), "state_quant": Int(bits, scale=2.0 ** (1 - bits))}
         self.cell = cell(features, units, batch_first=True, **quantizers)
-        self.last = QuantLinear(units * (1 + self.cell.bidirectional), 4, weight_quant=Int(bits))
+        self.last = QuantLinear(units * (1 + bool(self.cell.bidirectional)), 4, weight_quant=Int(bits))
 
     def forward(self, x: Tensor) -> Tensor:
         """[batch, steps, features] --> [batch, 4]."""

@@ -64,7 +64,5 @@ def test_program_of_a_loop_is_refused_by_what_it_does_not_run() -> None:
         mapped(9)
     with pytest.raises(MappingError, match=r"state 'scan/state_1' becomes 'scan/state_2', which no quantizer"):
         mapped(37, reverses=True)
-    with pytest.raises(
-        DoesNotFitError, match=r"as a program of a shared engine: with 8 lanes there are \d+ logic"
-    ):
+    with pytest.raises(DoesNotFitError, match=r"as a program of a shared engine: with 8 lanes there are \d+ logic"):
         mapped(11, Budget(lc=1000, ebr=30, dsp=8, spram=4))

@@ -159,7 +159,7 @@ class LoopPlan:
 
 def _narrow(weights: np.ndarray) -> np.ndarray:
     """Return matrices of narrow weights, int64 [n, outputs, inputs], that add up to one: sums may take multiples."""
-    found, left = [], weights
+    found, left = list[np.ndarray](), weights
     while not found or left.any():
         found.append(np.clip(left, CODES.low, CODES.high))
         left = left - found[-1]
@@ -260,7 +260,7 @@ class _Writer:
         granules = -(-channels // lanes)
         at_once = granules if not start.any() and channels % lanes == 0 else 1
         for granule in range(0, granules, at_once):
-            key = ("keep", given, granule)
+            key: object = ("keep", given, granule)
             none = np.zeros(lanes, np.int64)
             kept = Line(none + 1, none + 1, 0, CODES.low, CODES.high, slack=none)
             dense = Dense(View(HEAD), np.full((lanes, 1), -1, np.int64))
@@ -282,14 +282,14 @@ class _Writer:
         channels = (granule * lanes, min(lanes, value.channels - granule * lanes))
         parts = list[tuple[Compute, object]]()
         for number, (left, right, factor) in enumerate(total.products):
-            key = (value.node, granule, number)
+            row = (value.node, granule, number)
             line, node = identity(1, CODES), left.value if not left.first else ""
             if factor < 0:
                 none = np.zeros(1, np.int64)
                 line, node = Line(none - 1, none - 1, 0, CODES.low, CODES.high, slack=none), ""
             copy = self._channelwise(left, granule, 1, 1)
-            self._finish(copy, value.layer, node, channels, (line,), self.rows.get(key, 0), left.value)
-            parts.append((self._channelwise(right, granule, abs(factor), None, key), key))
+            self._finish(copy, value.layer, node, channels, (line,), self.rows.get(row, 0), left.value)
+            parts.append((self._channelwise(right, granule, abs(factor), None, row), row))
         for view, factor in total.scaled.items():
             parts += [(self._channelwise(view, granule, repeats, weight), None) for repeats, weight in _taps(factor)]
         parts += [(self._dense(dense, granule), None) for dense in total.dense]
@@ -333,18 +333,17 @@ class _Writer:
         shift = next(index for index, one in enumerate(array.shifts) if one >= lines[0].shift)
         line = at_shift(lines, array.shifts[shift])
         rows = slice(channels[0], channels[0] + min(channels[1], lanes))
-        constants = {}
-        for name in ("factor", "addend"):
-            values = getattr(line, name)
-            constants[name] = np.zeros(lanes, np.int64)
-            constants[name][: rows.stop - rows.start] = np.broadcast_to(values, max(len(values), rows.stop))[rows]
+        constants = np.zeros((2, lanes), np.int64)
+        for own, values in zip(constants, (line.factor, line.addend), strict=True):
+            own[: rows.stop - rows.start] = np.broadcast_to(values, max(len(values), rows.stop))[rows]
         self._add(
             replace(
                 record,
                 layer=layer,
                 node=node,
                 channels=channels,
-                **constants,
+                factor=constants[0],
+                addend=constants[1],
                 shift=shift,
                 even=line.even,
                 parity=line.parity,
