@@ -11,6 +11,7 @@ from nnhw.accelerator import Accelerator, EngineConfig
 from nnhw.boards import Board
 from nnhw.errors import DoesNotFitError, MappingError
 from nnhw.families import FAMILIES, Cost, Family
+from nnhw.families.parts import luts, state
 from nnhw.flow.options import Options
 from nnhw.flow.style import PROGRAM_LC, Mapped, map_in_style
 from nnhw.ir import Graph
@@ -126,7 +127,7 @@ def estimate(accelerator: Accelerator, board: Board, beside: Cost | None = None)
     family, spram = FAMILIES[board.family], board.resources.spram > 0
     link = family.room.link_of(board.link) if beside is None else beside
     if accelerator.programs:
-        link += Cost(lc=PROGRAM_LC, ff=0 if family.logic.flip_flop_packs else PROGRAM_LC)
+        link += family.price(luts(PROGRAM_LC) + state(PROGRAM_LC))
     link += packing_cost(accelerator, family)
     total = sum((_cost(stage.config, family, spram) for stage in accelerator.stages), link)
     return {"lc": round(total.lc), "ff": round(total.ff), "ebr": total.ebr, "spram": total.spram, "dsp": total.dsp}

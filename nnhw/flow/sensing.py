@@ -13,6 +13,7 @@ from nnhw.accelerator import Accelerator
 from nnhw.boards import Board
 from nnhw.errors import DoesNotFitError, InputError, MappingError
 from nnhw.families import FAMILIES, Cost, Family
+from nnhw.families.parts import Inventory, dsp_blocks, luts, memory, rom, state
 from nnhw.flow.folder.build_folder import read_json
 from nnhw.flow.options import Options
 from nnhw.sensors import LogMelConfig, PixelsConfig, SensorFront, front_of
@@ -107,35 +108,28 @@ def check_speed(accelerator: Accelerator, front: SensorFront, clock_hz: float) -
 
 
 def front_cost(front: SensorFront, family: Family) -> Cost:
-    """Return what stands around the network: front end, buffer of a frame, largest result, serial port."""
+    """Return the cost of what stands around the network: front end, buffer of a frame, largest result, serial port."""
     elements, bits = int(np.prod(front.shape)), (front.high - front.low).bit_length()
-    buffer = Cost(ebr=family.block_rams(elements, bits))
-    return buffer + COSTS[front.kind](front, family)
+    return family.price(memory(elements, bits) + PARTS[front.kind](front))
 
 
-def _log_mel_cost(front: SensorFront, family: Family) -> Cost:
+def _log_mel_parts(front: SensorFront) -> Inventory:
     assert isinstance(front, LogMelConfig)
-    memories = 2 * family.block_rams(front.window, 16) + family.block_rams(front.window, 16, rom=True)
-    filters = family.block_rams(len(front.bins), 5, rom=True)
-    return Cost(lc=LOG_MEL_LC, ebr=memories + filters, dsp=1, ff=_flip_flops(LOG_MEL_LC, family))
+    window = 2 * memory(front.window, 16) + rom(front.window, 16)
+    # At most so many of the logic cells have a flip-flop.
+    return luts(LOG_MEL_LC) + state(LOG_MEL_LC) + window + rom(len(front.bins), 5) + dsp_blocks(1)
 
 
-def _pixels_cost(front: SensorFront, family: Family) -> Cost:
+def _pixels_parts(front: SensorFront) -> Inventory:
     assert isinstance(front, PixelsConfig)
-    sums = family.block_rams(front.columns, 8 + front.area_log2)
-    return Cost(lc=PIXELS_LC, ebr=sums, ff=_flip_flops(PIXELS_LC, family))
-
-
-def _flip_flops(lc: int, family: Family) -> int:
-    """Return at most how many flip-flops so many logic cells have, where they are counted apart."""
-    return 0 if family.logic.flip_flop_packs else lc
+    return luts(PIXELS_LC) + state(PIXELS_LC) + memory(front.columns, 8 + front.area_log2)
 
 
 LOG_MEL_LC, PIXELS_LC = 850, 400
 """Logic cells of front end, buffer, result and serial port; measured, see `docs/how-to/sensor.md`."""
-COSTS: dict[str, Callable[[SensorFront, Family], Cost]] = {
-    LogMelConfig.kind: _log_mel_cost,
-    PixelsConfig.kind: _pixels_cost,
+PARTS: dict[str, Callable[[SensorFront], Inventory]] = {
+    LogMelConfig.kind: _log_mel_parts,
+    PixelsConfig.kind: _pixels_parts,
 }
 
 
