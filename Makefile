@@ -6,7 +6,7 @@ BOARD ?= ice40
 EXAMPLE ?= mnist_mlp
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast lint benchmarks clean
+.PHONY: help demo test test-fast test-long lint benchmarks clean
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -24,11 +24,14 @@ demo: $(VENV)/.installed ## build the example for BOARD (ice40) and run real dig
 	$(BIN)/nnhw build --board $(BOARD) --out build/demo-$(EXAMPLE)-$(BOARD) examples/$(EXAMPLE).py
 	$(BIN)/python examples/demo.py build/demo-$(EXAMPLE)-$(BOARD)
 
-test: $(VENV)/.installed ## run all tests, lint and types among them, a process of tests per core
+test: $(VENV)/.installed ## run the tests, lint and types among them, a process of tests per core
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 test-fast: $(VENV)/.installed ## run the tests that need no simulator of hardware, no synthesis and no place and route
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m 'not rtl and not synth and not pnr and not slow'
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m 'not rtl and not synth and not pnr and not slow and not long'
+
+test-long: $(VENV)/.installed ## run the tests that `make test` leaves out: further rows of its tables
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder -m long
 
 lint: $(VENV)/.installed ## run ruff and mypy
 	$(BIN)/ruff check .

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import pytest
+
 # Mark --> what it means.
 MEANINGS: dict[str, str] = {
     "rtl": "compiles or runs a simulator of hardware",
     "synth": "synthesizes with yosys",
     "pnr": "places and routes",
     "slow": "takes longer than some 3 seconds, or starts other commands that do",
+    "long": "is one more row of a table whose other rows run the same code; `make test-long` runs it",
 }
 
-FAST = "not rtl and not synth and not pnr and not slow"
+FAST = "not rtl and not synth and not pnr and not slow and not long"
 """The expression of `make test-fast`."""
 
 # Folder, file, or file::test, below tests --> its marks.
@@ -92,6 +98,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "flow/test_several_outputs.py": ("slow",),
     "flow/test_several_outputs.py::test_heads_equal_their_graph_in_hardware": ("rtl", "synth", "slow"),
     "flow/test_sequences.py::test_example_streams_what_the_model_gives": ("slow",),
+    "flow/test_sequences.py::test_network_of_both_directions_runs_on_every_link": ("rtl", "synth", "slow"),
     "flow/test_sequences.py::test_recurrent_network_runs_on_every_link": ("rtl", "synth", "slow"),
     "flow/test_unneeded.py": ("synth",),
     "flow/test_virtual.py": ("rtl",),
@@ -167,3 +174,13 @@ def marks_of(test: str) -> set[str]:
     """Return the marks of a test, named by its id below tests, without the parameters."""
     places = [place for place in MARKS if f"{test}/".startswith((f"{place}/", f"{place}::"))]
     return {mark for place in places for mark in MARKS[place]}
+
+
+def covering(names: Iterable[Any], kept: Collection[Any]) -> list[Any]:
+    """Return the parameters of a table, of which all but those in `kept` are `long`."""
+    rows = list(names)
+    assert set(kept) <= set(rows)
+    return [
+        pytest.param(*(row if isinstance(row, tuple) else (row,)), marks=() if row in kept else pytest.mark.long)
+        for row in rows
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,17 @@ def test_marks_of_a_folder_a_file_and_a_test_add_up() -> None:
 def test_fast_is_the_expression_of_make_and_leaves_out_every_mark() -> None:
     assert f"-m '{FAST}'" in (TESTS.parent / "Makefile").read_text(encoding="utf-8")
     assert FAST == " and ".join(f"not {mark}" for mark in MEANINGS)
+
+
+def test_long_tests_are_left_out_unless_make_asks_for_them() -> None:
+    folder = TESTS.parent
+    assert (
+        "-m 'not long'"
+        in tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"][
+            "addopts"
+        ]
+    )
+    assert "-m long\n" in (folder / "Makefile").read_text(encoding="utf-8")
 
 
 def test_files_with_marks_are_left_out_of_a_fast_run_alone(pytestconfig: pytest.Config) -> None:

@@ -58,8 +58,8 @@ class Room:
     stretch: factor, 1 or more, by which the assembled design may exceed this: FIFOs, width converters and larger line
         buffers are known only then.
     spare_ebr: block RAMs that must stay free.
-    link: what the link takes: UART, framing, CRC, identity, counters and reset.
-    more_for_link: pairs of a kind of link and what it takes beyond that; other kinds take no more.
+    link: what all links take: framing, CRC, identity, counters and reset.
+    ports: pairs of a kind of link and what its port takes beside that.
     """
 
     usable: float
@@ -68,11 +68,11 @@ class Room:
     stretch: float
     spare_ebr: int
     link: Cost
-    more_for_link: tuple[tuple[str, Cost], ...]
+    ports: tuple[tuple[str, Cost], ...]
 
     def link_of(self, kind: str) -> Cost:
-        """Return what a kind of link takes, with framing, CRC, identity, counters and reset."""
-        return self.link + dict(self.more_for_link).get(kind, Cost())
+        """Return what a kind of link takes: its port, and what all links take."""
+        return self.link + dict(self.ports)[kind]
 
 
 @dataclass(frozen=True)

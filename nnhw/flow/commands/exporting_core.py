@@ -142,8 +142,15 @@ def _steps(accelerator: Accelerator) -> str:
         if accelerator.output_format.last_step
         else ""
     )
+    both = (
+        " The model reads sequences in both directions: `rounds` in accelerator.json says what a frame is made of, and "
+        "how often a sequence is sent (docs/sequences.md)."
+        if accelerator.rounds
+        else ""
+    )
     return f"""- A frame is one step of a sequence, and the core keeps the state in between. The first {bits} bits of
-  a frame are no element: the lowest of them is 1 in the first step of a sequence, all others are 0.{turns}{counts}
+  a frame are no element: the lowest of them is 1 in the first step of a sequence, all others are
+  0.{turns}{counts}{both}
 """
 
 

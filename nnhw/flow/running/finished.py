@@ -361,8 +361,9 @@ def _c_link(folder: BuildFolder, clock_hz: int) -> ByteLink:
     from nnhw.flow.virtual.compiled import library_cache
     from nnhw.flow.virtual.native import NativeNetwork, compile_c
 
-    body, accelerator = ir.load(folder.path / "lower.ir"), Accelerator.load(folder.path)
-    program = make_c(body)
+    # What the board has, which reads sequences in one direction.
+    body = ir.one_direction(ir.load(folder.path / "lower.ir")).graph
+    accelerator, program = Accelerator.load(folder.path), make_c(body)
     # As in `_virtual_board`, the library is loaded before its folder may go.
     with tempfile.TemporaryDirectory() as scratch:
         library = compile_c(program, library_cache(Path(scratch)))
