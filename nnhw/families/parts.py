@@ -32,9 +32,9 @@ class Kind(StrEnum):
 
     LUTS = "LUTs"
     STATE = "flip-flops behind LUTs"
-    REGISTER = "register"
+    REGISTER = "flip-flops without LUTs"
     GATES = "gates in front of adders"
-    CHOICE = "choice in front of an adder"
+    CHOICE = "choices in front of adders"
     INVERTERS = "inverters of what is subtracted"
     ADDER = "adder"
     CHAIN = "carry chain"
@@ -66,7 +66,11 @@ class Kind(StrEnum):
     FORK = "control of a fork"
 
 
-class Fact(StrEnum):
+COUNTED = (Kind.LUTS, Kind.STATE, Kind.REGISTER, Kind.GATES, Kind.CHOICE, Kind.BLOCK_RAMS, Kind.DSP_BLOCKS)
+"""Kinds whose size is a number of cells: parts of such a kind are as good as one part of all their sizes."""
+
+
+class LogicFact(StrEnum):
     """Facts of a family on which it depends of which parts an engine is made; see `where`."""
 
     PACKS = "flip-flops share logic cells only with the LUTs that drive them"
@@ -87,14 +91,15 @@ class Part(NamedTuple):
     sizes: tuple[float, ...]
 
     def __str__(self) -> str:
-        return f"{self.kind} {' x '.join(f'{size:g}' for size in self.sizes)}"
+        sizes = " x ".join(f"{size:g}" for size in self.sizes)
+        return f"{sizes} {self.kind}" if self.kind in COUNTED else f"{self.kind} {sizes}"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Either:
     """Two lists, of which a family takes the first if a fact is true of it; see `where`."""
 
-    fact: Fact
+    fact: LogicFact
     then: Inventory
     otherwise: Inventory
 
@@ -155,7 +160,7 @@ def listed(parts: Iterable[Inventory]) -> Inventory:
     return Inventory(tuple(item for part in parts for item in part.items))
 
 
-def where(fact: Fact, then: Inventory, otherwise: Inventory) -> Inventory:
+def where(fact: LogicFact, then: Inventory, otherwise: Inventory) -> Inventory:
     """Return the first list for families of which a fact is true, the second one for others."""
     return Inventory(((1, Either(fact, then, otherwise)),))
 
@@ -299,7 +304,7 @@ def rom_register(depth: int, bits: int) -> Inventory:
 
 def memory(depth: int, bits: int, parts: int = 1) -> Inventory:
     """List a memory in block RAM that is written and read; `parts` of a word are written separately."""
-    return _part(Kind.MEMORY, depth, bits, parts)
+    return _part(Kind.MEMORY, depth, bits, *([parts] if parts > 1 else []))
 
 
 def lane_memory(depth: int, low: int, high: int, word_bits: int, lanes: int) -> Inventory:

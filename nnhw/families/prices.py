@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from nnhw.families.cost import Cost
-from nnhw.families.parts import Either, Fact, Inventory, Kind, Part, Remainder, Share, counter_bits
+from nnhw.families.parts import COUNTED, Either, Inventory, Kind, LogicFact, Part, Remainder, Share, counter_bits
 
 if TYPE_CHECKING:
     from nnhw.families.base import Family
@@ -32,13 +32,27 @@ LEAST_FIFO_CONTROL = 23.0
 """Logic cells of the control of the smallest FIFOs, where flip-flops are counted apart. Measured."""
 
 
-class Row(NamedTuple):
-    """A row of what an engine is made of: how many of a part, what all of them cost, and what share of their LUTs."""
+class PartRow(NamedTuple):
+    """How many of a part an engine has, and what they take; printed as `8 x adder 12: 96 LC` or `40 LUTs: 40 LC`.
+
+    Parameters
+    ----------
+    number: how many; negative for what other rows have too much, and synthesis leaves out. Of LUTs, flip-flops and
+        other parts that are counted as cells there is one part with all of them.
+    part: its kind and sizes.
+    share: share of the LUTs of these parts that synthesis leaves, 0 to 1.
+    cost: of all of them.
+    """
 
     number: int
     part: Part
     share: float
     cost: Cost
+
+    def __str__(self) -> str:
+        left = "" if self.share == 1 else f", {self.share:.0%} of its LUTs"
+        times = "" if self.part.kind in COUNTED else f"{self.number:,} x "
+        return f"{times}{self.part}{left}: {self.cost}"
 
 
 class Prices:
@@ -52,7 +66,7 @@ class Prices:
     def __init__(self, family: Family) -> None:
         self.family = family
         logic = family.logic
-        self._facts = {Fact.PACKS: logic.flip_flop_packs, Fact.WIDE_LUTS: logic.wide_luts > 1}
+        self._facts = {LogicFact.PACKS: logic.flip_flop_packs, LogicFact.WIDE_LUTS: logic.wide_luts > 1}
         self._shares = {Share.CONSTANT_CHAIN: logic.constant_chain, Share.CONSTANT_LUT: logic.constant_lut}
         self.part: Callable[[Part], Cost] = lru_cache(MOST_KNOWN)(self._price)
 
@@ -78,17 +92,21 @@ class Prices:
         inventory.known = self, found
         return found
 
-    def rows(self, inventory: Inventory) -> list[Row]:
+    def rows(self, inventory: Inventory) -> list[PartRow]:
         """Return what a list is made of, equal parts together, those that take most logic first."""
-        counts = Counter[tuple[Part, float]]()
+        counts, sizes = Counter[tuple[Part, float]](), dict[tuple[Kind, float], float]()
         for count, part, share in self._leaves(inventory, 1, 1.0):
-            counts[part, share] += count
+            if part.kind in COUNTED:
+                sizes[part.kind, share] = sizes.get((part.kind, share), 0) + count * part.sizes[0]
+            else:
+                counts[part, share] += count
+        counts.update({(Part(kind, (size,)), share): 1 for (kind, share), size in sizes.items() if size})
         rows = []
         for (part, share), count in counts.items():
             one = self.part(part)
             total = count * Cost(share * one.lc, one.ebr, one.dsp, one.spram, one.ff)
-            if count and total != Cost():
-                rows.append(Row(count, part, share, total))
+            if total != Cost():
+                rows.append(PartRow(count, part, share, total))
         return sorted(rows, key=lambda row: (-row.cost.lc, -row.cost.ff, row.part))
 
     def _other(self, item: Either | Remainder) -> Cost:
@@ -266,7 +284,7 @@ def _rom_register(family: Family, depth: int, bits: int) -> Cost:
     return Cost() if inside else _register(family, bits)
 
 
-def _memory(family: Family, depth: int, bits: int, parts: int) -> Cost:
+def _memory(family: Family, depth: int, bits: int, parts: int = 1) -> Cost:
     return Cost(ebr=family.block_rams(depth, bits, parts=parts))
 
 

@@ -8,8 +8,8 @@ from nnhw.families import ECP5, FAMILIES, ICE40, Cost, Family
 from nnhw.families.parts import (
     NOTHING,
     SHARED_COLUMNS_WORDS,
-    Fact,
     Kind,
+    LogicFact,
     Share,
     accumulator,
     adder,
@@ -99,7 +99,7 @@ def test_price_of_a_list_is_that_of_its_parts(family: Family) -> None:
 
 
 def test_fact_of_a_family_decides_between_two_lists() -> None:
-    either = 2 * where(Fact.PACKS, register(3), luts(5) + memory(600, 12))
+    either = 2 * where(LogicFact.PACKS, register(3), luts(5) + memory(600, 12))
     assert ICE40.price(either) == 2 * ICE40.price(register(3))
     assert ECP5.price(either) == 2 * ECP5.price(luts(5) + memory(600, 12))
 
@@ -114,12 +114,13 @@ def test_remainder_takes_a_share_of_the_luts_and_all_else(family: Family) -> Non
 
 @EVERY
 def test_rows_name_equal_parts_once_and_add_up_to_the_price(family: Family) -> None:
-    cell = adder(9) + state(9) + where(Fact.PACKS, counter(5), counter(7))
-    total = 4 * cell + adder(9) + dsp_blocks(2) + (luts(8) + register(3)).reduced(0.25)
+    cell = adder(9) + state(9) + where(LogicFact.PACKS, counter(5), counter(7))
+    total = 4 * cell + adder(9) + dsp_blocks(2) + luts(5) + 3 * luts(7) + (luts(8) + register(3)).reduced(0.25)
     rows = family.prices.rows(total)
     assert sum((row.cost for row in rows), Cost()) == family.price(total)
     assert [(row.number, row.share) for row in rows if str(row.part) == "adder 9"] == [(5, 1.0)]
-    assert [(row.number, row.share, row.cost.lc) for row in rows if row.part.kind == Kind.LUTS] == [(1, 0.25, 2.0)]
+    logic = [(str(row.part), row.share, row.cost.lc) for row in rows if row.part.kind == Kind.LUTS]
+    assert logic == [("26 LUTs", 1.0, 26.0), ("8 LUTs", 0.25, 2.0)]
 
 
 def test_families_price_what_differs_between_them() -> None:

@@ -9,8 +9,8 @@ from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.families import Family
 from nnhw.families.parts import (
     NOTHING,
-    Fact,
     Inventory,
+    LogicFact,
     accumulator,
     chain,
     dsp_products,
@@ -53,7 +53,7 @@ def lane_products(arithmetic: LaneArithmetic, simd: int, raw: int) -> Inventory:
         return luts(2 * pairs * a) + tree
     if arithmetic.has_tables:
         # Where gates do not take LUTs of their own, because they are in carry chains, the products are, too.
-        return where(Fact.PACKS, _tables(simd, raw), _chained_tables(simd, raw))
+        return where(LogicFact.PACKS, _tables(simd, raw), _chained_tables(simd, raw))
     return _planes(arithmetic, simd, raw)
 
 

@@ -26,7 +26,7 @@ from nnhw.engines.state import StateConfig
 from nnhw.engines.unpack import UnpackConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.families import ICE40, Cost, Family
-from nnhw.families.parts import Fact, Inventory, block_rams, dsp_blocks, luts, state, where
+from nnhw.families.parts import Inventory, LogicFact, block_rams, dsp_blocks, luts, state, where
 from nnhw.mapping.cost.branches import broadcast_parts, concat_parts, fifo_parts, fork_parts, state_parts, sum_parts
 from nnhw.mapping.cost.channelwise import channelwise_parts
 from nnhw.mapping.cost.matmul import matmul_parts
@@ -69,10 +69,10 @@ Rounded from a least-squares fit to 70 random networks on an ECP5, whose seeds `
 def parts(config: EngineConfig | PackConfig | UnpackConfig) -> Inventory:
     """List the parts of any engine but a shared one, whose parts depend on its memory (`nnhw.mapping.shared`)."""
     if isinstance(config, OwnEngine):
-        return where(Fact.WIDE_LUTS, _stated(config.cost(wide_luts=True)), _stated(config.cost(wide_luts=False)))
+        return where(LogicFact.WIDE_LUTS, _stated(config.cost(wide_luts=True)), _stated(config.cost(wide_luts=False)))
     found = PARTS[type(config)](config)
     left = _BETWEEN.get(type(config))
-    return found if left is None else where(Fact.WIDE_LUTS, found.reduced(left), found)
+    return found if left is None else where(LogicFact.WIDE_LUTS, found.reduced(left), found)
 
 
 def _stated(cost: Mapping[str, float]) -> Inventory:

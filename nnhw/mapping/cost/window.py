@@ -6,8 +6,8 @@ from nnhw.engines.loops import LoopNest
 from nnhw.engines.window import WindowConfig
 from nnhw.families.parts import (
     NOTHING,
-    Fact,
     Inventory,
+    LogicFact,
     adder,
     counter,
     counting,
@@ -28,7 +28,7 @@ def window_parts(config: WindowConfig) -> Inventory:
     memory = lut_ram(depth, bits) if config.in_luts else memory_parts(depth, bits, config.large)
     # A large RAM's single port takes logic to share it, but no more flip-flops.
     pause = counting(config.reads) + luts(3) if config.large else NOTHING
-    rows = where(Fact.PACKS, _rows(config), _rows_in_chains(config))
+    rows = where(LogicFact.PACKS, _rows(config), _rows_in_chains(config))
     return _walk(config) + counter(config.row_words) + rows + pause + config.row_lanes * memory
 
 
