@@ -18,8 +18,8 @@ from nnhw.mapping.budget import Budget, does_not_fit, fifos_do_not_fit
 from nnhw.mapping.cost import accelerator_cost
 from nnhw.mapping.design_space import Candidate, DesignSpace, smallest_within
 from nnhw.mapping.folding import Folding
+from nnhw.mapping.layer_needs import needs_of
 from nnhw.mapping.loops import step_of
-from nnhw.mapping.needs import needs_of
 from nnhw.mapping.placement import PartMover
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.schedule import into_large_ram, into_registers, with_schedule

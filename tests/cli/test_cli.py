@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 import nnhw
 from nnhw import cli
 from nnhw.cli import app
-from nnhw.flow.stages import STAGE_NAMES
+from nnhw.flow.build_stages import STAGE_NAMES
 from nnhw.passes import PIPELINE
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,7 +15,7 @@ from nnhw.accelerator.stages import BUILT_IN
 from nnhw.engines.contract import EngineConfig
 from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.encoding import bits_for_range, decode, encode, pack_words, unpack_words
-from nnhw.engines.loops import LoopNest
+from nnhw.engines.loop_nest import LoopNest
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.pack import PackConfig
 from nnhw.engines.shared import SharedConfig

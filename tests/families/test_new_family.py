@@ -11,7 +11,7 @@ import pytest
 
 import nnhw
 from nnhw.boards import list_boards
-from nnhw.driver.program import BITSTREAMS
+from nnhw.driver.openfpgaloader import BITSTREAMS
 from nnhw.engines.arithmetic import DSP_OPERAND_BITS
 from nnhw.engines.large_ram import LARGE_BITS, LARGE_WORDS
 from nnhw.families import FAMILIES, Family

@@ -16,10 +16,10 @@ import pytest
 
 from nnhw.errors import BuildError, InputError, MappingError
 from nnhw.flow import pipeline
+from nnhw.flow.build_stages import STAGE_NAMES, STAGES, Job, dependents
 from nnhw.flow.folder.build_folder import MANIFEST, BuildFolder, read_json
 from nnhw.flow.options import Options, load_overrides
 from nnhw.flow.pipeline import Build, build_file, model_name
-from nnhw.flow.stages import STAGE_NAMES, STAGES, Job, dependents
 from nnhw.flow.tools.processes import ToolRun
 from nnhw.flow.tools.processes import run as run_tool
 from nnhw.flow.tools.progress import SilentProgress
@@ -103,7 +103,7 @@ def test_pipeline_makes_all_anew_with_other_code(
 ) -> None:
     estimate(small_net, tmp_path / "b")
     ran.clear()
-    monkeypatch.setattr("nnhw.flow.stages.code_hash", lambda: "changed")
+    monkeypatch.setattr("nnhw.flow.build_stages.code_hash", lambda: "changed")
     estimate(small_net, tmp_path / "b")
     assert ran == ["capture", "lower", "map"]
 

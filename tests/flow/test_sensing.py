@@ -17,7 +17,7 @@ from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
 from nnhw.errors import BoardError, DoesNotFitError, InputError, MappingError
 from nnhw.flow.options import Options
-from nnhw.flow.sensing import check_formats, check_speed, sensor_options
+from nnhw.flow.sensor_build import check_formats, check_speed, sensor_options
 from nnhw.flow.verification import sensing
 from nnhw.flow.verification.sensing import run_sensor
 from nnhw.flow.virtual.sensor import SensorOutput

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import nnhw
 from nnhw.accelerator import Accelerator
 from nnhw.errors import CaptureError, ExactnessError
-from nnhw.flow.verification.boundaries import compare_stages
+from nnhw.flow.verification.comparison import compare_stages
 from nnhw.frontend import capture
 from nnhw.frontend.agreement import own_answers
 from nnhw.frontend.capture import capture_quantizers

@@ -35,7 +35,7 @@ from nnhw.families.prices import bank_mux_lc, lut_rom_lc
 from nnhw.flow.implementation.cells import NETLIST
 from nnhw.flow.implementation.synthesis import synthesize
 from nnhw.hdl.engine import HARDWARE
-from nnhw.hdl.requantize import make_requantizer
+from nnhw.hdl.requantizer_table import make_requantizer
 from nnhw.ir.types import BIPOLAR, IntType
 from nnhw.mapping.common_steps import find_common_steps
 from nnhw.mapping.cost import cost

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from nnhw.accelerator import Accelerator
-from nnhw.flow.models.sensing import load_expected
+from nnhw.flow.models.sensor_signals import load_expected
 from nnhw.flow.virtual.compiled import library_cache
 from nnhw.flow.virtual.sensor import SensorInput, SensorOutput, compile_sensor, play
 from nnhw.links.uart import clocks_per_bit

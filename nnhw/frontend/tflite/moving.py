@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from nnhw.nn.functional import quantize
 
-from .layers import border, check_shape, from_image, to_image
-from .scaling import FromReal, RescaleCall, Site, ToReal, bounded
+from .linear import border, check_shape, from_image, to_image
+from .requantization import FromReal, RescaleCall, Site, ToReal, bounded
 
 
 class Reshaping(nn.Module):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnhw.engines.loops import LoopNest
+from nnhw.engines.loop_nest import LoopNest
 from nnhw.engines.window import WindowConfig
 from nnhw.families.parts import (
     NOTHING,

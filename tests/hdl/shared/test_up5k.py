@@ -9,7 +9,7 @@ from nnhw.boards import load_board
 from nnhw.engines.shared.array import Requantizing
 from nnhw.families import ICE40
 from nnhw.flow.implementation.synthesis import synthesize
-from nnhw.flow.virtual.device import make_linked_device
+from nnhw.flow.virtual.hardware import make_linked_device
 from nnhw.mapping.shared.accelerator import map_program
 from nnhw.mapping.shared.compile import network_of
 from nnhw.mapping.shared.program.needs import with_widths

@@ -63,7 +63,7 @@ def sensor_options(board: Board, front: SensorFront, options: Options) -> Option
     ------
     InputError: no clock of the board serves sensor and front end, or not the one that was asked for.
     """
-    from nnhw.flow.implementation.timing import first_clock, usable_clocks
+    from nnhw.flow.implementation.timing_closure import first_clock, usable_clocks
 
     clocks = usable_clocks(board)
     if options.clock_hz is not None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from nnhw.errors import CaptureError
 from nnhw.nn.functional import quantize
-from nnhw.nn.rescaling import quantized_multiplier, rescale
+from nnhw.nn.rescale_operator import quantized_multiplier, rescale
 
 from .model_file import FileOperator, FileTensor, ModelFile
 
