@@ -33,7 +33,7 @@ from nnhw.flow.models.lowering import lower_graph
 from nnhw.flow.tools.processes import run as run_process
 from nnhw.flow.tools.progress import Progress, make_progress
 from nnhw.flow.tools.toolchain import find_tool, prepare
-from nnhw.flow.virtual.hardware import make_linked_device
+from nnhw.flow.virtual.device_hardware import make_linked_device
 from nnhw.frontend.capture import capture
 from nnhw.hdl.top import make_top
 from nnhw.mapping.budget import Budget

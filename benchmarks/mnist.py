@@ -26,7 +26,7 @@ from nnhw.flow.tools.cache import Cache
 from nnhw.flow.tools.progress import Progress, make_progress
 from nnhw.flow.verification.equality import Equality, check_equality
 from nnhw.flow.verification.simulate import simulate_pins
-from nnhw.flow.virtual.hardware import make_linked_device
+from nnhw.flow.virtual.device_hardware import make_linked_device
 from nnhw.frontend import Source, load_source
 from nnhw.passes import Parts
 

@@ -199,7 +199,7 @@ def elaborate(job: Job, out: Path) -> None:
     """
     from nnhw.flow.tools.toolchain import find_tool, run_yosys
     from nnhw.flow.verification.simulate import engine_verilog
-    from nnhw.flow.virtual.hardware import make_device, make_sensor_device
+    from nnhw.flow.virtual.device_hardware import make_device, make_sensor_device
     from nnhw.hdl.verilog import to_verilog
 
     accelerator = Accelerator.load(job.folder.path)
@@ -254,7 +254,7 @@ def build(job: Job, out: Path) -> None:
     from nnhw.flow.implementation.bitstream import BitstreamRequest, build_bitstream
     from nnhw.flow.report import host_rate
     from nnhw.flow.tools.cache import Cache
-    from nnhw.flow.virtual.hardware import make_linked_device, make_sensor_device
+    from nnhw.flow.virtual.device_hardware import make_linked_device, make_sensor_device
 
     accelerator, options, front = Accelerator.load(job.folder.path), job.options, job.front()
     # What mapping planned is compared with what synthesis makes: a memory that ends up in logic is an error.

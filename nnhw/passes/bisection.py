@@ -12,8 +12,8 @@ import numpy as np
 from nnhw.errors import LoweringError
 from nnhw.ir import IntType
 
-from .directions import MonotonePieces, find_pieces, first_reached
 from .margins import Margins
+from .region_directions import MonotonePieces, find_pieces, first_reached
 from .regions import Region, RegionEvaluator
 from .step_finder import StepFinder, Steps
 

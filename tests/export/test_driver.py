@@ -25,7 +25,7 @@ from nnhw.errors import InputError
 from nnhw.export.driver import DriverModel, make_driver
 from nnhw.flow.commands.exporting_driver import export_driver
 from nnhw.flow.virtual.compiled import find_cc
-from nnhw.flow.virtual.hardware import make_linked_device
+from nnhw.flow.virtual.device_hardware import make_linked_device
 from nnhw.hdl.link.linked_engine import LinkedEngine
 from nnhw.hdl.link.spi import SpiDevice
 from nnhw.nn import Int, QuantLinear, UInt

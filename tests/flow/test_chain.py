@@ -22,7 +22,7 @@ from nnhw.errors import InputError, LinkError
 from nnhw.flow.options import load_array
 from nnhw.flow.running.measuring import count_parts, measure_parts
 from nnhw.flow.verification.record_cycles import program_rows
-from nnhw.flow.virtual.hardware import make_device
+from nnhw.flow.virtual.device_hardware import make_device
 from nnhw.flow.virtual.virtual_board import CompiledHardware, compile_component
 from nnhw.ir import Graph
 from nnhw.mapping.shared.accelerator import assemble

@@ -19,7 +19,7 @@ from nnhw.flow.pipeline import build_file
 from nnhw.flow.tools.progress import SilentProgress
 from nnhw.flow.verification import netlist
 from nnhw.flow.verification.netlist import Pins, find_pins, netlist_verilog, run_netlist, with_rate
-from nnhw.flow.virtual.hardware import make_linked_device
+from nnhw.flow.virtual.device_hardware import make_linked_device
 from nnhw.hdl.top import make_top
 
 CONV_NET = """

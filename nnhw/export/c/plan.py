@@ -36,7 +36,7 @@ from . import attention, channels, moves
 from .c_text import CFunction, identifier, indented, loop, loops
 from .products import conv2d_sums, linear_sums
 from .quads import SLACK_BYTES, fits, quad_sums, reads_beyond
-from .steps import STEP_OPS, CStepFunction, step_function
+from .step_functions import STEP_OPS, CStepFunction, step_function
 from .sums import Sums
 from .value_storage import Storage, c_strides
 

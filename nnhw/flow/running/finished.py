@@ -380,7 +380,7 @@ def _virtual_board(folder: BuildFolder, clock_hz: int, notice: Callable[[str], N
     try:
         compiler = Compiler.find()
     except ToolError as error:
-        from nnhw.flow.virtual.hardware import make_device
+        from nnhw.flow.virtual.device_hardware import make_device
 
         notice(f"{error}. Amaranth's simulator runs the hardware now: expect minutes instead of seconds")
         return SimulatedHardware(make_device(Accelerator.load(folder.path), clock_hz))

@@ -230,7 +230,7 @@ def simulate_pins(
     ToolError: there is no simulator, or the device broke the protocol; the message has the bench's words.
     """
     from nnhw.flow.tools.toolchain import run_yosys
-    from nnhw.flow.virtual.hardware import make_linked_device
+    from nnhw.flow.virtual.device_hardware import make_linked_device
     from nnhw.hdl.verilog import to_verilog
 
     arrays, result = folder / "arrays.npz", folder / "result.json"
