@@ -11,12 +11,12 @@ import numpy as np
 
 from nnhw.accelerator import Accelerator
 from nnhw.accelerator.formats import Codes
-from nnhw.driver.arrays import as_array
+from nnhw.driver.conversion import as_array
 from nnhw.driver.image import ProgramImage
 from nnhw.driver.links.base import ByteLink
 from nnhw.driver.sending import Pace
 from nnhw.driver.session import BatchError, Progress, Session
-from nnhw.driver.steps import FrameBatch, StepStream, encode_step
+from nnhw.driver.step_stream import FrameBatch, StepStream, encode_step
 from nnhw.driver.turns import Turns
 from nnhw.errors import InputError, LinkError, OtherDeviceError
 from nnhw.ir import Graph, IntType, Rounds, run_in_chunks

@@ -10,8 +10,8 @@ import nnhw
 from nnhw.accelerator import Accelerator
 from nnhw.boards import Board
 from nnhw.engines.timing import as_number
-from nnhw.flow.arrays import peak, works
-from nnhw.flow.verification.counters import program_rows
+from nnhw.flow.array_work import peak, works
+from nnhw.flow.verification.record_cycles import program_rows
 from nnhw.links import BoardLink
 
 SCHEMA_VERSION = 1

@@ -1,6 +1,7 @@
 """The dataflow IR: types, operators with their one meaning, graphs, interpreter, text form and files."""
 
 from .builder import Builder
+from .builder_values import Value
 from .directions import OneDirection, device_step, one_direction
 from .extract import extract
 from .files import graph_hash, load, save
@@ -11,7 +12,6 @@ from .rounds import Rounds
 from .steps import OneStep, StepRunner, one_step
 from .text import dumps, loads
 from .types import BIPOLAR, BIT, FLOAT, FloatType, IntType, TensorType
-from .values import Value
 from .verify import verify
 
 __all__ = [

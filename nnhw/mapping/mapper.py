@@ -18,8 +18,9 @@ from nnhw.mapping.budget import Budget, does_not_fit, fifos_do_not_fit
 from nnhw.mapping.cost import accelerator_cost
 from nnhw.mapping.design_space import Candidate, DesignSpace, smallest_within
 from nnhw.mapping.folding import Folding
+from nnhw.mapping.layer_needs import needs_of
+from nnhw.mapping.least_weights import refuse_weights
 from nnhw.mapping.loops import step_of
-from nnhw.mapping.needs import needs_of
 from nnhw.mapping.placement import PartMover
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.schedule import into_large_ram, into_registers, with_schedule
@@ -65,6 +66,7 @@ def map_body(
     MappingError: a layer that no engine runs; a network that does not fit, with what is missing and what would fit;
         an override that names no layer or that the engine does not accept.
     """
+    refuse_weights(read_layers(step_of(body).graph), budget, family)
     mapper = Mapper.of(body, board_name, family, overrides or {}, sequences)
     try:
         return mapper.best(budget, target_interval)

@@ -15,7 +15,7 @@ from nnhw.boards import load_board
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.requantize import CommonSteps
 from nnhw.families import ICE40
-from nnhw.flow.budget import map_on_board
+from nnhw.flow.board_budget import map_on_board
 from nnhw.flow.options import Options
 from nnhw.ir import Graph
 from nnhw.mapping.cost import accelerator_cost

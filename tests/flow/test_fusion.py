@@ -14,8 +14,8 @@ from nnhw.driver.image import ProgramImage
 from nnhw.driver.links.hardware import HardwareLink
 from nnhw.engines.shared.counters import program_parts
 from nnhw.flow.running.measuring import measure_parts
-from nnhw.flow.verification.counters import program_rows
-from nnhw.flow.virtual.device import make_device
+from nnhw.flow.verification.record_cycles import program_rows
+from nnhw.flow.virtual.device_hardware import make_device
 from nnhw.flow.virtual.virtual_board import CompiledHardware, compile_component
 from nnhw.ir import Graph
 from nnhw.mapping.shared.accelerator import assemble

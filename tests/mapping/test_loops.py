@@ -11,10 +11,10 @@ import pytest
 from benchmarks.random_recurrent import random_recurrent
 from nnhw.accelerator import Accelerator
 from nnhw.driver import Device
-from nnhw.driver.opening import make_model_link
+from nnhw.driver.connecting import make_model_link
 from nnhw.engines.state import NEXT, StateConfig
 from nnhw.errors import InputError, MappingError, NnhwError
-from nnhw.flow.verification.boundaries import compare_stages
+from nnhw.flow.verification.comparison import compare_stages
 from nnhw.flow.verification.equality import check_equality
 from nnhw.ir import Builder, Graph, Value, one_direction, run
 from nnhw.mapping.budget import Budget

@@ -16,8 +16,8 @@ from nnhw.accelerator import Accelerator
 from nnhw.boards import Board, board_of
 from nnhw.driver import BatchError, Device
 from nnhw.driver import open as open_link
+from nnhw.driver.connecting import make_model_link
 from nnhw.driver.links.base import ByteLink
-from nnhw.driver.opening import make_model_link
 from nnhw.errors import InputError, LinkError, ToolError
 from nnhw.flow.folder.build_folder import BuildFolder
 from nnhw.flow.folder.manifest import read_fact
@@ -229,7 +229,7 @@ def simulate_build(build: Path, frames: int, stalls: str, progress: Progress) ->
     ------
     BuildError: they differ, or the folder is not complete.
     """
-    from nnhw.flow.stages import check_simulation
+    from nnhw.flow.build_stages import check_simulation
     from nnhw.flow.verification.simulate import simulate
 
     folder = _mapped(build)
@@ -247,7 +247,7 @@ def program(build: Path, progress: Progress) -> None:
     BuildError: there is no bitstream. InputError: the program is damaged.
     ToolError: openFPGALoader is missing or failed.
     """
-    from nnhw.driver.program import program as load
+    from nnhw.driver.openfpgaloader import program as load
     from nnhw.flow.tools.toolchain import find_tool
 
     folder = _mapped(build)
@@ -383,7 +383,7 @@ def _virtual_board(folder: BuildFolder, clock_hz: int, notice: Callable[[str], N
     try:
         compiler = Compiler.find()
     except ToolError as error:
-        from nnhw.flow.virtual.device import make_device
+        from nnhw.flow.virtual.device_hardware import make_device
 
         notice(f"{error}. Amaranth's simulator runs the hardware now: expect minutes instead of seconds")
         return SimulatedHardware(make_device(Accelerator.load(folder.path), clock_hz))

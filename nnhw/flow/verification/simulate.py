@@ -18,15 +18,15 @@ from nnhw.accelerator import Accelerator
 from nnhw.accelerator.formats import Codes
 from nnhw.engines.shared import SharedConfig
 from nnhw.engines.shared.counters import COUNTER_WORDS
-from nnhw.engines.shared.model import rest_cycles as program_rest_cycles
+from nnhw.engines.shared.cycle_model import rest_cycles as program_rest_cycles
 from nnhw.engines.timing import Schedule, as_number, cycles_to_rest
 from nnhw.errors import InputError
 from nnhw.flow.models.samples import load_samples
 from nnhw.flow.tools.processes import ToolFailure
 from nnhw.flow.tools.progress import Progress, SilentProgress
 from nnhw.flow.verification.benches import Simulator, find_simulator, run_bench
-from nnhw.flow.verification.boundaries import Comparison, Passing, boundary_values
-from nnhw.flow.verification.counters import Counted, program_rows
+from nnhw.flow.verification.comparison import Comparison, Passing, boundary_values
+from nnhw.flow.verification.record_cycles import Counted, program_rows
 from nnhw.flow.virtual.virtual_board import PATTERNS
 from nnhw.ir.files import pack_arrays
 from nnhw.links import BoardLink
@@ -230,7 +230,7 @@ def simulate_pins(
     ToolError: there is no simulator, or the device broke the protocol; the message has the bench's words.
     """
     from nnhw.flow.tools.toolchain import run_yosys
-    from nnhw.flow.virtual.device import make_linked_device
+    from nnhw.flow.virtual.device_hardware import make_linked_device
     from nnhw.hdl.verilog import to_verilog
 
     arrays, result = folder / "arrays.npz", folder / "result.json"

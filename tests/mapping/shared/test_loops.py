@@ -9,7 +9,7 @@ from benchmarks.random_recurrent import random_recurrent
 from nnhw.accelerator import Accelerator
 from nnhw.errors import DoesNotFitError, MappingError
 from nnhw.families import ICE40
-from nnhw.flow.verification.boundaries import compare_stages
+from nnhw.flow.verification.comparison import compare_stages
 from nnhw.flow.verification.equality import check_equality
 from nnhw.ir import Graph, one_direction
 from nnhw.mapping.budget import Budget
