@@ -155,7 +155,7 @@ def _of_one_step(translator: Translator, call: Call) -> Call:
         if isinstance(value, list | tuple):
             return type(value)(step_of(item) for item in value)
         if isinstance(value, TracedConstant) and value.tensor.dim() == ranks and value.codes is None:
-            # A constant of as many axes has one step, with which it broadcasts along all of them.
+            # A constant with an axis for steps has size 1 there: the same values count for each step.
             precise = None if value.precise is None else value.precise.squeeze(1)
             return replace(value, tensor=value.tensor.squeeze(1), precise=precise)
         return plain(value)

@@ -74,7 +74,9 @@ def _reciprocal_root(number: Tensor) -> tuple[Tensor, Tensor]:
     half = (_bit_length(number) + 1 >> 1) - ROOT_BITS // 2
     mantissa = torch.where(half < 0, number << (-2 * half).clamp(min=0), number >> (2 * half).clamp(min=0))
     square = ((1 << (ROOT_BITS + 2 * RECIPROCAL_BITS - 2)) - 1) // mantissa
-    root = torch.sqrt(square.double()).long()  # exact: a square root of 32 bits is rounded to no other integer
+    root = torch.sqrt(
+        square.double()
+    ).long()  # exact: float64 holds 32 bits, and a root of them never rounds up to the next integer
     return root, half + (ROOT_BITS // 2 + RECIPROCAL_BITS - 1)
 
 
