@@ -43,7 +43,7 @@ class NormEngine(RowEngine):
         shifting = loaded + config.spread_steps + 1
         dividing = shifting + config.most_shifts
         spread, down = self._spread(self._terms(squared, totals, loaded), loaded, shifting)
-        # A spread of 0 has no reciprocal root, and gets some number as one: each distance is 0 then, and so its product.
+        # A spread of 0 has no reciprocal root, and gets some number as one: each distance, and so each product, is 0.
         return [self._root(spread[-ROOT_BITS:], dividing), down, *totals]
 
     def _terms(self, squared: Value, totals: Sequence[Value], loaded: int) -> Value:
@@ -124,7 +124,7 @@ class NormEngine(RowEngine):
             ]
             moves += 1
         else:
-            # The tree of shifted numbers has more bits than its result needs: the odd part of the length times a number.
+            # The tree of shifted numbers has more bits than its result needs, the odd part of the length times a number.
             cut = [number[: config.distance.bits] for number in distances]
             distances = [number.as_signed() if config.distance.signed else number for number in cut]
         root = self.moved_by("held_root", root, moves)

@@ -29,7 +29,7 @@ def run_steps(cell: Cell, weights: Sequence[Tensor], sequence: Tensor, states: S
 
     Parameters
     ----------
-    weights: matrices [sums, features] of the input, the products with each of which the cell gets.
+    weights: matrices [sums, features]; the cell gets the product of the input with each of them.
     sequence: [steps, batch, features].
 
     Returns
@@ -49,7 +49,8 @@ def loop(step: Callable[[Any, States], States], sequence: Any, states: States) -
 
     Parameters
     ----------
-    step: of what a sequence has for a step, and the states: the next states, the first of them the output.
+    step: function of the sequence's values in a step and of the states; returns the next states, the first of which is
+        the output.
     sequence: [steps, ..]; in eager mode anything that has a length.
 
     Returns
@@ -98,7 +99,7 @@ class _Recurrent(nn.RNNBase):
 
         Parameters
         ----------
-        hx: what the states begin as: [layers * directions, N, units], or a pair of them; zeros without it.
+        hx: start values of the states: [layers * directions, N, units], or a pair of them; zeros without it.
         """
         if input.dim() != 3 or input.shape[-1] != self.input_size:
             order = "batch, steps" if self.batch_first else "steps, batch"
@@ -153,7 +154,7 @@ class _Recurrent(nn.RNNBase):
         """Return what each state begins as, by layer and direction."""
         count = self.num_layers * (1 + self.bidirectional)
         if hx is None:
-            # Each has zeros of its own: a loop that is traced takes one tensor in two places for one state.
+            # Each state gets zeros of its own: tracing takes one tensor in two places for a single state.
             return [
                 [sequence.new_zeros(sequence.shape[1], self.hidden_size) for _ in range(count)]
                 for _ in range(self._states)
