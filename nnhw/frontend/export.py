@@ -22,6 +22,7 @@ from .locations import Lines, error_location, location_of
 
 _FREE_STEPS = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}
 _TRIALS = 3
+"""Numbers of steps with which a loop is traced before its error counts."""
 
 
 def export(model: nn.Module, example_input: torch.Tensor, lines: Lines) -> ExportedProgram:

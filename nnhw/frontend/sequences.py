@@ -30,6 +30,7 @@ FLIP = "aten.flip.default"
 _WHOLE = ("_operator.getitem", SCAN, FLIP)
 """Operators whose handlers take whole sequences."""
 _ALL = 2**63 - 1
+"""End of a slice that has none, as ATen writes it."""
 
 
 def each_image(call: Call) -> PerImage | None:

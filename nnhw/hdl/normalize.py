@@ -124,7 +124,7 @@ class NormEngine(RowEngine):
             ]
             moves += 1
         else:
-            # The tree of shifted numbers has more bits than its result needs, the odd part of the length times a number.
+            # The tree of shifted numbers has more bits than its result, the odd part of the length times a number.
             cut = [number[: config.distance.bits] for number in distances]
             distances = [number.as_signed() if config.distance.signed else number for number in cut]
         root = self.moved_by("held_root", root, moves)

@@ -182,7 +182,7 @@ class RowEngine(wiring.Component):
         return register
 
     def moved(self, name: str, value: Value, reset_less: bool = True, shape: ShapeLike | None = None) -> Signal:
-        """Return a value delayed by one move of the pipeline behind the buffer, which stands still while the output does."""
+        """Return a value one move of the pipeline behind the buffer later; it stands still while the output does."""
         register = Signal(value.shape() if shape is None else shape, name=name, reset_less=reset_less)
         with self.m.If(self.ce):
             self.m.d.sync += register.eq(value)
@@ -286,7 +286,7 @@ class RowEngine(wiring.Component):
         ]
 
     def _shifted(self, name: str, number: Value, shift: Value, place: int, bits: int) -> Value:
-        """Return a number one move later, shifted down by 2**place if `shift` is high; its lowest `bits` bits are kept."""
+        """Return a number one move later, shifted down by 2**place if `shift` is high; its lowest `bits` bits stay."""
         shape = Shape(min(bits, len(number)), number.shape().signed)
         return self.moved(name, Mux(shift, _upper(number, 1 << place), number), shape=shape)
 

@@ -15,7 +15,9 @@ RECIPROCAL_BITS = 16
 ROOT_BITS = 18
 """Bits of the number whose reciprocal square root is taken."""
 MOST_FRACTION_BITS = 15
+"""Fraction bits of a result: a code of 16 bits holds it and its sign."""
 _EPSILON_MAX = (1 << 62) - 1
+"""Greatest integer for eps: with a variance added, int64 still holds it."""
 
 
 def power_table(scale: Tensor, distances: int) -> Tensor:

@@ -184,7 +184,7 @@ class QuantizerPlan:
 
     def _place_softmaxes(self) -> None:
         """Plan quantizers in front of each softmax whose results are read as codes."""
-        # Last softmax first: the quantizer in front of it is a reader of codes for the softmaxes before it.
+        # Last softmax first: once it has a quantizer in front, a softmax before that is read as codes, too.
         for node in reversed(self._graph.nodes):
             if node in self._values and self._name(node) == "softmax" and self._is_read_as_codes(node):
                 self.groups.setdefault(node, node)

@@ -18,6 +18,7 @@ Cell = Callable[[Sequence[Tensor], States], States]
 """Of the products of a step with the input's weights, and the states: the next states, the first of them the output."""
 
 STATE_SCALE, GATE_SCALE, CELL_SCALE = 2.0**-7, 2.0**-8, 2.0**-11
+"""Default scales: 8 bits in -1..1, 8 bits in 0..1, and 16 bits in -16..16."""
 CELL_BITS = 16
 
 
