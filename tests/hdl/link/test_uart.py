@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from amaranth.hdl import Module
 from amaranth.lib import wiring
-from amaranth.sim import Simulator
 from cobs import cobs
 
 from nnhw.errors import InputError, LinkError
@@ -21,6 +20,7 @@ from nnhw.hdl.link.uart import UartDevice, UartReceiver, UartTransmitter
 from nnhw.links import Uart
 from nnhw.links.uart import clocks_per_bit
 from nnhw.protocol import Command, Frame, Reason
+from sim.simulator import Simulator
 from tests.hdl.link.bench import talk
 from tests.hdl.link.engines import HangingEngine, SumEngine
 from tests.hdl.link.wire import IDENTITY, data_frames, decode, encode, results
