@@ -144,8 +144,8 @@ class _Compiler:
         self._state = state
 
     def __call__(self, fragment: Any) -> set[Any]:
-        names = {"comb_waker": _Wake, "edge_waker": _Wake, "memory_waker": _Wake}
-        with patch.multiple(_pyrtl, **names), patch.object(_pyrtl, "compile", self._compile, create=True):
+        wakes = patch.multiple(_pyrtl, comb_waker=_Wake, edge_waker=_Wake, memory_waker=_Wake)
+        with wakes, patch.object(_pyrtl, "compile", self._compile, create=True):
             processes: set[Any] = _pyrtl._FragmentCompiler(self._state)(fragment)
         return processes
 
