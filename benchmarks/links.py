@@ -15,14 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from amaranth.hdl import Module, unsigned
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.lanes import synthesize
 from benchmarks.mnist import EXAMPLES, _examples_module
+from benchmarks.ports import device_cost, port_cost
 from nnhw import ir
 from nnhw.accelerator import Accelerator
 from nnhw.boards import Board, load_board
@@ -31,10 +28,7 @@ from nnhw.flow.pipeline import build_file
 from nnhw.flow.report import link_rate
 from nnhw.flow.tools.progress import Progress, make_progress
 from nnhw.flow.verification.simulate import simulate_pins
-from nnhw.hdl.link.device import LinkedEngine
-from nnhw.hdl.link.devices import device_at
 from nnhw.links import BoardLink, Ftdi, Uart, Usb
-from nnhw.protocol import DeviceIdentity
 
 NETWORKS = ("mnist_mlp", "mnist_cnn")
 FRAMES, FAULTY_FRAMES = 50, 20
@@ -84,18 +78,6 @@ class Network:
     outputs: np.ndarray
 
 
-class Loop(wiring.Component):
-    """An engine that gives what it takes."""
-
-    def __init__(self) -> None:
-        super().__init__({"i": In(stream.Signature(unsigned(8))), "o": Out(stream.Signature(unsigned(8)))})
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        wiring.connect(m, wiring.flipped(self.i), wiring.flipped(self.o))
-        return m
-
-
 def cases(board: Board) -> list[Case]:
     """Return each link at each of its rates; a serial port of two rates as one of the slower one alone, too.
 
@@ -125,14 +107,14 @@ def run(board: str) -> Row:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         networks = [load_network(name, found, folder / name, progress) for name in NETWORKS]
-        protocol = logic_cells(None, found, folder)
+        protocol = device_cost(None, found.family, found.target_clock_hz)
         rows = []
         for case in cases(found):
             with progress.stage(case.name):
-                cells = logic_cells(case, found, folder) - protocol
+                cells = port_cost(case.link, found.family, protocol, case.clock_hz).lc
                 images = {network.name: measure(case, network, folder) for network in networks}
             rows.append({"link": case.name, "kind": case.link.kind, "rate": case.rate, "lc": cells, "networks": images})
-    return {"board": found.name, "clock_hz": found.target_clock_hz, "protocol_lc": protocol, "links": rows}
+    return {"board": found.name, "clock_hz": found.target_clock_hz, "protocol_lc": protocol.lc, "links": rows}
 
 
 def load_network(name: str, board: Board, folder: Path, progress: Progress) -> Network:
@@ -142,14 +124,6 @@ def load_network(name: str, board: Board, folder: Path, progress: Progress) -> N
     images = _examples_module("mnist_data").load_mnist("test")[0][:MOST_FRAMES]
     codes = ir.run(ir.load(folder / "head.ir"), images)[0]
     return Network(name, build.accelerator, codes, ir.run(ir.load(folder / "lower.ir"), codes)[0])
-
-
-def logic_cells(case: Case | None, board: Board, folder: Path) -> int:
-    """Return the logic cells of an engine without logic behind a link; None: behind byte streams."""
-    clock_hz = board.target_clock_hz if case is None else case.clock_hz
-    device = LinkedEngine(Loop(), DeviceIdentity("3f1c09a5b77e2d84", 12, 5, clock_hz))
-    component = device if case is None else device_at(case.link, device)
-    return synthesize(component, board.family, folder)["lc"]
 
 
 def measure(case: Case, network: Network, folder: Path) -> Row:

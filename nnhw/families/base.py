@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from nnhw.families.cost import Cost
 from nnhw.families.logic import Logic
 from nnhw.families.memory import BlockRam, LargeRamBlock, LutRam
+from nnhw.families.parts import Inventory
 from nnhw.families.pll import PllLimits
+from nnhw.families.prices import Prices
 from nnhw.families.tools import CellKinds, CellModels, Tools
 
 
@@ -55,8 +58,8 @@ class Room:
     stretch: factor, 1 or more, by which the assembled design may exceed this: FIFOs, width converters and larger line
         buffers are known only then.
     spare_ebr: block RAMs that must stay free.
-    link: what the link takes: UART, framing, CRC, identity, counters and reset.
-    more_for_link: pairs of a kind of link and what it takes beyond that; other kinds take no more.
+    link: what all links take: framing, CRC, identity, counters and reset.
+    ports: pairs of a kind of link and what its port takes beside that.
     """
 
     usable: float
@@ -65,11 +68,11 @@ class Room:
     stretch: float
     spare_ebr: int
     link: Cost
-    more_for_link: tuple[tuple[str, Cost], ...]
+    ports: tuple[tuple[str, Cost], ...]
 
     def link_of(self, kind: str) -> Cost:
-        """Return what a kind of link takes, with framing, CRC, identity, counters and reset."""
-        return self.link + dict(self.more_for_link).get(kind, Cost())
+        """Return what a kind of link takes: its port, and what all links take."""
+        return self.link + dict(self.ports)[kind]
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,15 @@ class Family:
     block_ram_lc: float
     dsp_lc: float
     dense_dsp: bool = False
+
+    @cached_property
+    def prices(self) -> Prices:
+        """What parts cost in this family."""
+        return Prices(self)
+
+    def price(self, inventory: Inventory) -> Cost:
+        """Return the cost of a list of parts."""
+        return self.prices.of(inventory)
 
     def weight(self, lc: float, ebr: int, dsp: int) -> float:
         """Return a single number for the cost of logic cells, block RAMs and DSP blocks, in logic cells."""

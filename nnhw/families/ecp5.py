@@ -145,8 +145,14 @@ ECP5 = Family(
         usable_shared=0.9,
         stretch=1.0,
         spare_ebr=2,  # nextpnr's placer came to no end where all block RAMs were taken
-        link=Cost(lc=570, ebr=2, ff=446),  # measured, see `benchmarks/`
-        more_for_link=(("usb", Cost(lc=1907, ff=874)),),  # measured, likewise
+        # Measured: `python -m benchmarks ports`.
+        link=Cost(lc=544, ebr=2, ff=459),
+        ports=(
+            ("uart", Cost(lc=77, ff=54)),
+            ("spi", Cost(lc=46, ff=38)),
+            ("ftdi", Cost(lc=51, ff=54)),
+            ("usb", Cost(lc=1893, ff=874)),
+        ),
     ),
     tools=_TOOLS,
     kinds=CellKinds(

@@ -154,8 +154,14 @@ ICE40 = Family(
         usable_shared=0.84,
         stretch=1.04,
         spare_ebr=0,
-        link=Cost(lc=719, ebr=2),  # measured, see `benchmarks/`
-        more_for_link=(("usb", Cost(lc=2166, ebr=3)),),  # measured, likewise
+        # Measured: `python -m benchmarks ports`.
+        link=Cost(lc=718, ebr=2),
+        ports=(
+            ("uart", Cost(lc=82)),
+            ("spi", Cost(lc=46)),
+            ("ftdi", Cost(lc=62)),
+            ("usb", Cost(lc=2150, ebr=3)),
+        ),
     ),
     tools=_TOOLS,
     kinds=CellKinds(

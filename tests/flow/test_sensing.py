@@ -13,15 +13,17 @@ import torch
 from torch import nn
 
 import nnhw
+from nnhw import sensors
 from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
 from nnhw.errors import BoardError, DoesNotFitError, InputError, MappingError
 from nnhw.flow.options import Options
-from nnhw.flow.sensing import check_formats, check_speed, sensor_options
+from nnhw.flow.sensor_build import check_formats, check_speed, sensor_options
 from nnhw.flow.verification import sensing
-from nnhw.flow.verification.sensing import run_sensor
+from nnhw.flow.verification.sensing import PLAYERS, run_sensor
 from nnhw.flow.virtual.sensor import SensorOutput
 from nnhw.frontend.source import Source, sensed
+from nnhw.hdl.sensors.sensor_device import CONNECTIONS
 from nnhw.nn import AveragePixels, Int, LogMel, QuantConv2d, QuantLinear, QuantReLU, SensorModel, UInt
 from nnhw.sensors import LogMelConfig
 from nnhw.sensors.results import lines_of
@@ -179,6 +181,19 @@ def test_sensor_rejects_a_network_that_is_slower_than_its_frames_or_has_a_state(
     )
     with pytest.raises(MappingError, match="a recurrent network has to be told where a sequence begins, which no sens"):
         check_formats(recurrent, LogMelConfig(**HEARING))
+
+
+def test_front_ends_and_sensors_have_a_row_in_every_table() -> None:
+    fronts = [front for front in vars(sensors).values() if hasattr(front, "signal_axes")]
+    fronts = [front for front in fronts if front is not sensors.SensorFront]
+    assert {front.kind for front in fronts} == CONNECTIONS.keys() == {"log_mel", "pixels"}
+    assert {kind for front in fronts for kind in front.inputs} == sensors.INPUTS.keys() == PLAYERS.keys()
+    needed = {name for name in vars(sensors.SensorFront) if not name.startswith("_")}
+    needed |= sensors.SensorFront.__annotations__.keys()
+    assert {front.kind: [name for name in needed if not hasattr(front, name)] for front in fronts} == {
+        "log_mel": [],
+        "pixels": [],
+    }
 
 
 def test_boards_without_the_pins_are_named() -> None:

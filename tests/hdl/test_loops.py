@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nnhw.engines.loops import LoopNest
-from nnhw.hdl.loops import LoopWalker
+from nnhw.engines.loop_nest import LoopNest
+from nnhw.hdl.loop_nest import LoopWalker
 from sim.simulator import Simulator
 from sim.stalls import stalls
 

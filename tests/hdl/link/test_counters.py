@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nnhw.hdl.link.framing.counters import PERIOD, StatusCounters
+from nnhw.hdl.link.framing.status_counters import PERIOD, StatusCounters
 from sim.simulator import Simulator
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from nnhw.hdl.link.device import LinkedEngine
 from nnhw.hdl.link.flash import MOST_HZ, PAUSE_S, FlashReader, half_cycles
+from nnhw.hdl.link.linked_engine import LinkedEngine
 from nnhw.hdl.link.uart import UartDevice
 from nnhw.protocol import Command, DeviceIdentity, Frame, ProgramState, ProgramStatus, Refusal
 from sim.simulator import Simulator

@@ -14,8 +14,8 @@ from amaranth.lib import wiring
 from cobs import cobs
 
 from nnhw.errors import InputError, LinkError
-from nnhw.hdl.link.device import LinkedEngine
 from nnhw.hdl.link.devices import device_at
+from nnhw.hdl.link.linked_engine import LinkedEngine
 from nnhw.hdl.link.uart import UartDevice, UartReceiver, UartTransmitter
 from nnhw.links import Uart
 from nnhw.links.uart import clocks_per_bit
