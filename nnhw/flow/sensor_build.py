@@ -12,6 +12,7 @@ from nnhw.accelerator import Accelerator
 from nnhw.boards import Board
 from nnhw.errors import DoesNotFitError, InputError, MappingError
 from nnhw.families import FAMILIES, Cost, Family
+from nnhw.families.parts import dsp_blocks, listed, luts, memory, rom, state
 from nnhw.flow.folder.build_folder import read_json
 from nnhw.flow.options import Options
 from nnhw.sensors import SensorFront, front_of
@@ -101,14 +102,14 @@ def check_speed(accelerator: Accelerator, front: SensorFront, clock_hz: float) -
 
 
 def front_cost(front: SensorFront, family: Family) -> Cost:
-    """Return what stands around the network: front end, buffer of a frame, largest result, serial port."""
+    """Return the cost of what stands around the network: front end, buffer of a frame, largest result, serial port."""
     elements, bits = int(np.prod(front.shape)), (front.high - front.low).bit_length()
     parts = front.parts
-    memories = sum(family.block_rams(*size) for size in ((elements, bits), *parts.memories))
-    roms = sum(family.block_rams(*size, rom=True) for size in parts.roms)
-    # Families that pack flip-flops into logic cells do not count them apart; at most each cell has one.
-    flip_flops = 0 if family.logic.flip_flop_packs else parts.logic_cells
-    return Cost(lc=parts.logic_cells, ebr=memories + roms, dsp=parts.multipliers, ff=flip_flops)
+    memories = listed(memory(*size) for size in ((elements, bits), *parts.memories))
+    roms = listed(rom(*size) for size in parts.roms)
+    # At most so many of the logic cells have a flip-flop.
+    logic = luts(parts.logic_cells) + state(parts.logic_cells)
+    return family.price(logic + memories + roms + dsp_blocks(parts.multipliers))
 
 
 def beside(board: Board, front: SensorFront) -> Cost:

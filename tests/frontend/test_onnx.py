@@ -246,10 +246,19 @@ def test_operator_without_a_counterpart_is_refused(op: str, said: str) -> None:
         (cases.node("Gather", "x", "k", "y", axis=3), "has the axis 3 of a value with 2 axes; use -2 to 1"),
         (cases.node("Concat", "x", "x", "y", axis=3), "has the axis 3 of a value with 2 axes; use -2 to 1"),
         (cases.node("ReduceMean", "x", "k", "y"), "has the axis 3 of a value with 2 axes; use -2 to 1"),
+        (
+            cases.node("QuantizeLinear", "x", "s", "z", "y", axis=2),
+            "has the axis 2 of a value with 2 axes; use -2 to 1",
+        ),
+        (
+            cases.node("QuantizeLinear", "x", "s", "z", "y", axis=1),
+            "scales of the shape [3] and zero points of the shape [3] for the 4 channels along axis 1",
+        ),
     ],
 )
 def test_index_beyond_what_is_there_is_refused(made: NodeProto, said: str) -> None:
     constants = {"i": np.int64(6), "j": np.array([-5, -4]), "k": np.array([3])}
+    constants |= {"s": np.ones(3, np.float32), "z": np.zeros(3, np.int8)}
     assert said in refusal(cases.model([made], ("n", 4), {name: constants[name] for name in made.input if name != "x"}))
 
 

@@ -31,7 +31,8 @@ from tests.sim.test_benches import pytestmark as needs_simulator
 
 pytest.importorskip("tflite", reason="needs tflite: pip install 'nnhw[tflite]'")
 from nnhw.frontend.tflite import TfliteModel, evaluator, fixed_point, kernels, load, parse_model
-from tests.frontend.tflite_cases import FILES, behind, cases, network
+from tests.frontend.tflite_cases import FILES, behind, cases, joined, network
+from tests.frontend.tflite_cases import split as split_file
 from tests.frontend.tflite_models import File
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -278,3 +279,21 @@ def test_all_problems_of_a_file_are_said_at_once() -> None:
     message = refusal(file)
     assert "COS 'net/cos_0' of net.tflite is not supported" in message
     assert "SIN 'net/sin_1' of net.tflite is not supported" in message
+
+
+AXES = {
+    "MEAN": (
+        lambda: behind("MEAN", shape=(1, 1, 1, 4), extra=[lambda f: f.integers(1, 6)], KeepDims=True),
+        "has the axis 6 of '",
+    ),
+    "CONCATENATION": (lambda: joined("CONCATENATION", Axis=7), "has the axis 7 of '"),
+    "SPLIT": (lambda: split_file(-5), "has the axis -5 of '"),
+}
+
+
+@pytest.mark.parametrize("kind", AXES)
+def test_axis_beyond_what_is_there_is_refused(kind: str) -> None:
+    make, said = AXES[kind]
+    message = refusal(make())
+    assert said in message
+    assert "which has 4 axes; use -4 to 3" in message

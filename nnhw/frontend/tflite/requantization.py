@@ -61,6 +61,18 @@ class Site:
             raise self.refusal(f"computes its {found.place}, which must be a constant")
         return found.data
 
+    def axis(self, number: int, tensor: FileTensor) -> int:
+        """Return the axis 0.. of a tensor that a number stands for, which counts from the end if it is negative.
+
+        Raises: CaptureError for a number that stands for none.
+        """
+        rank = len(tensor.shape)
+        if not -rank <= number < rank:
+            raise self.refusal(
+                f"has the axis {number} of {tensor.place}, which has {rank} axes; use {-rank} to {rank - 1}"
+            )
+        return number % rank
+
     def refusal(self, what: str) -> CaptureError:
         """Return the error that refuses the operator: its label, then `what`."""
         return CaptureError(f"{self.model.label(self.operator)} {what}")

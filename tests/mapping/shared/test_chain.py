@@ -12,6 +12,7 @@ from nnhw.engines.shared import ArrayConfig
 from nnhw.errors import MappingError
 from nnhw.families import ECP5, ICE40, Cost, Family
 from nnhw.ir import Graph, extract
+from nnhw.ir.ops import Upsample
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.shared import choose_array, compile_network, network_of
@@ -40,6 +41,14 @@ def deep(codes: str = "4", size: int = 6) -> Graph:
     return net.body(net.linear(x, 5))
 
 
+def enlarged(seed: int) -> Graph:
+    """Return layers of which one makes an upsampled map, piece by piece, that the next one reads."""
+    net = Lined((2, 4, 4), U4, seed)
+    x = net.line(net.conv(net.pad(net.input), 8, (3, 3), I4), U4)
+    x = net.line(net.conv(net.add(Upsample((2, 2)), x), 8, (1, 1), I4), U4)
+    return net.body(net.line(net.conv(x, 8, (1, 1), I4), U4))
+
+
 def program_of(network: TaskNetwork, array: ArrayConfig) -> tuple[int, ...] | str:
     """Return the words of a network's program, or why there is none."""
     try:
@@ -66,9 +75,11 @@ def check_chain(body: Graph, chain: EngineChain, budget: Budget, family: Family)
         check_program(part.graph, compiled)
 
 
-@pytest.mark.parametrize("name", ["plain", "depthwise", "residual", "pooled", "bipolar", "wide", "joined", "alike"])
+@pytest.mark.parametrize(
+    "name", ["plain", "depthwise", "residual", "pooled", "bipolar", "wide", "joined", "alike", "enlarged"]
+)
 def test_segment_is_the_network_of_its_layers(name: str) -> None:
-    body = NETWORKS[name](0)
+    body = {**NETWORKS, "enlarged": enlarged}[name](0)
     layers, network = read_layers(body), network_of(body)
     nodes = {task.node for task in network.tasks}
     ends = [end for end in range(1, len(layers)) if is_cut(layers, end, body) and layers[end - 1].node in nodes]

@@ -365,13 +365,16 @@ def segment_of(network: TaskNetwork, layers: Sequence[Layer], first: int, end: i
     """
     nodes = {layer.node for layer in layers[first:end]}
     source, output = layers[first - 1].node if first else network.source, layers[end - 1].node
-    values = {name: value for name, value in network.values.items() if name in nodes or name == source}
+    tasks = tuple(task for task in network.tasks if task.value in nodes)
+    # A map that several tasks store, each a piece of it, is a value beside those of its pieces.
+    stored = {source, *nodes, *(task.node for task in tasks)}
+    values = {name: value for name, value in network.values.items() if name in stored}
     if end < len(layers):
         values[output] = replace(values[output], borders=())
     return TaskNetwork(
         source,
         output,
-        tuple(task for task in network.tasks if task.value in nodes),
+        tasks,
         tuple(layer for layer in network.concats if layer.node in nodes),
         values,
         loaded=not first,
