@@ -213,13 +213,7 @@ def lowered_without_error() -> Graph:
     return graph
 
 
-@pytest.mark.parametrize(
-    "name",
-    [  # what compares does not know which pass it was
-        pytest.param(name, marks=[] if number in (0, len(PIPELINE) // 2, len(PIPELINE) - 1) else pytest.mark.long)
-        for number, name in enumerate(PIPELINE)
-    ],
-)
+@pytest.mark.parametrize("name", list(PIPELINE))
 def test_lowering_stops_behind_a_pass_that_changes_a_body(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     graph, apply = lowered_without_error(), PIPELINE[name]
 
