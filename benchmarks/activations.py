@@ -16,7 +16,7 @@ from nnhw.boards import Board, load_board
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.requantize import CommonSteps, Requantizer
 from nnhw.families import FAMILIES, Cost, Family
-from nnhw.flow.budget import map_on_board
+from nnhw.flow.board_budget import map_on_board
 from nnhw.flow.models.lowering import lower_graph
 from nnhw.flow.options import Options
 from nnhw.frontend import capture

@@ -25,15 +25,15 @@ from nnhw.boards import Board, Resources, load_board
 from nnhw.engines.requantize import Table, Thresholds
 from nnhw.errors import NnhwError
 from nnhw.families import FAMILIES
-from nnhw.flow.budget import estimate
+from nnhw.flow.board_budget import estimate
 from nnhw.flow.implementation.cells import NETLIST
 from nnhw.flow.implementation.synthesis import synthesize
-from nnhw.flow.implementation.timing import first_clock, usable_clocks
+from nnhw.flow.implementation.timing_closure import first_clock, usable_clocks
 from nnhw.flow.models.lowering import lower_graph
 from nnhw.flow.tools.processes import run as run_process
 from nnhw.flow.tools.progress import Progress, make_progress
 from nnhw.flow.tools.toolchain import find_tool, prepare
-from nnhw.flow.virtual.device import make_linked_device
+from nnhw.flow.virtual.device_hardware import make_linked_device
 from nnhw.frontend.capture import capture
 from nnhw.hdl.top import make_top
 from nnhw.mapping.budget import Budget

@@ -27,9 +27,9 @@ from nnhw import ir
 from nnhw.accelerator import Accelerator
 from nnhw.driver import BatchError, Device
 from nnhw.driver import open as open_link
+from nnhw.driver.connecting import make_model_link
 from nnhw.driver.image import ProgramImage
 from nnhw.driver.links.model import ModelBoard, ModelLink
-from nnhw.driver.opening import make_model_link
 from nnhw.flow.options import Options
 from nnhw.flow.pipeline import run_build
 from nnhw.flow.tools.progress import Progress, SilentProgress, make_progress

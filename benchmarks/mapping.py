@@ -21,7 +21,7 @@ from torch import nn
 from benchmarks.people.steps import limit_cpu, outcome
 from nnhw.boards import load_board
 from nnhw.errors import BuildError, InputError
-from nnhw.flow.budget import map_on_board
+from nnhw.flow.board_budget import map_on_board
 from nnhw.flow.options import Options
 from nnhw.frontend import capture
 from nnhw.nn import Int, QuantConv2d, QuantLinear, UInt

@@ -17,7 +17,7 @@ from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
 from nnhw.flow.commands.terminal import render_report
 from nnhw.flow.implementation.bitstream import BitstreamRequest, ClockTrial
-from nnhw.flow.implementation.timing import first_clock, usable_clocks
+from nnhw.flow.implementation.timing_closure import first_clock, usable_clocks
 from nnhw.flow.models.lowering import lower_graph, run_parts
 from nnhw.flow.models.samples import differing_rows, evaluate
 from nnhw.flow.options import Options
@@ -26,7 +26,7 @@ from nnhw.flow.tools.cache import Cache
 from nnhw.flow.tools.progress import Progress, make_progress
 from nnhw.flow.verification.equality import Equality, check_equality
 from nnhw.flow.verification.simulate import simulate_pins
-from nnhw.flow.virtual.device import make_linked_device
+from nnhw.flow.virtual.device_hardware import make_linked_device
 from nnhw.frontend import Source, load_source
 from nnhw.passes import Parts
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from benchmarks.networks import NETWORKS
 from nnhw.boards import load_board
 from nnhw.families import FAMILIES
-from nnhw.flow.budget import available
+from nnhw.flow.board_budget import available
 from nnhw.flow.style import left_to_shared
 from nnhw.frontend import capture
 from nnhw.mapping.reader import read_layers

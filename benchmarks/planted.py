@@ -25,7 +25,7 @@ from nnhw.accelerator import Accelerator
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.timing import Schedule
 from nnhw.errors import NnhwError
-from nnhw.flow import budget
+from nnhw.flow import board_budget
 from nnhw.flow.models import lowering
 from nnhw.frontend import linear, quantizers
 from nnhw.frontend.capture import HANDLERS
@@ -35,7 +35,7 @@ from nnhw.ir import Graph, Node
 from nnhw.ir.ops import Dequantize, Linear, MaxPool2d, Quantize, Threshold
 from nnhw.nn import Int, QuantConv2d, QuantLinear, QuantReLU
 from nnhw.passes import Parts, split
-from nnhw.passes.pipeline import PIPELINE
+from nnhw.passes.order import PIPELINE
 
 Row = Mapping[str, Any]
 SHOWN = 110
@@ -137,13 +137,13 @@ def without_pooling(graph: Graph) -> Graph:
 
 def mapped(change: Callable[[Accelerator], Accelerator]) -> Callable[[], Any]:
     """Plant in what the mapping made."""
-    right = budget.map_on_board
+    right = board_budget.map_on_board
 
     def wrong(*given: Any) -> Any:
         made, facts = right(*given)
         return replace(made, accelerator=change(made.accelerator)), facts
 
-    return lambda: mock.patch.object(budget, "map_on_board", wrong)
+    return lambda: mock.patch.object(board_budget, "map_on_board", wrong)
 
 
 def first_engine(accelerator: Accelerator, change: Callable[[MatmulConfig], MatmulConfig]) -> Accelerator:

@@ -20,8 +20,8 @@ from rich.table import Table
 from benchmarks.lanes import BOARDS, synthesize
 from nnhw.families import FAMILIES, Cost
 from nnhw.flow.tools.progress import make_progress
-from nnhw.hdl.link.device import LinkedEngine
 from nnhw.hdl.link.devices import device_at
+from nnhw.hdl.link.linked_engine import LinkedEngine
 from nnhw.links import BoardLink, Ftdi, Spi, Uart, Usb
 from nnhw.protocol import DeviceIdentity
 

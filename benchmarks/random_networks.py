@@ -37,7 +37,7 @@ from nnhw.errors import ExactnessError, MappingError, NnhwError, StuckError
 from nnhw.families import FAMILIES
 from nnhw.flow.models.lowering import lower_graph
 from nnhw.flow.tools.progress import Progress, SilentProgress, make_progress
-from nnhw.flow.verification.boundaries import compare_stages
+from nnhw.flow.verification.comparison import compare_stages
 from nnhw.flow.verification.equality import check_equality
 from nnhw.frontend.agreement import own_answers
 from nnhw.frontend.capture import capture_quantizers

@@ -16,9 +16,9 @@ from nnhw.engines.state import StateConfig
 from nnhw.engines.timing import as_number
 from nnhw.errors import MappingError, first_of
 from nnhw.families import FAMILIES
-from nnhw.flow.budget import map_on_board
+from nnhw.flow.board_budget import map_on_board
 from nnhw.flow.options import Options
-from nnhw.flow.verification.boundaries import boundary_values, compare_stages
+from nnhw.flow.verification.comparison import boundary_values, compare_stages
 from nnhw.flow.verification.equality import check_equality
 from nnhw.frontend import capture
 from nnhw.ir import Graph

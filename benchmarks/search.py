@@ -14,7 +14,7 @@ from rich.console import Console
 
 import nnhw
 from nnhw.flow.tools.progress import make_progress
-from nnhw.searching.records import Search, Tried
+from nnhw.searching.trial_records import Search, Tried
 
 FILE = Path(__file__).resolve().parents[1] / "examples" / "search_mnist.py"
 BY_HAND = Path(__file__).resolve().parent / "results" / "mnist_mlp-icebreaker.json"

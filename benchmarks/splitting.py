@@ -16,7 +16,7 @@ from benchmarks.networks import NETWORKS
 from nnhw import ir
 from nnhw.boards import load_board
 from nnhw.errors import MappingError, first_of
-from nnhw.flow.budget import map_on_board
+from nnhw.flow.board_budget import map_on_board
 from nnhw.flow.options import Options
 from nnhw.frontend.source import Source
 from nnhw.ir import Graph, Node, TensorType

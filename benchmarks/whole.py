@@ -17,13 +17,13 @@ from nnhw import ir
 from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
 from nnhw.errors import NnhwError
-from nnhw.flow.arrays import peak, works, works_of
+from nnhw.flow.array_work import peak, works, works_of
 from nnhw.flow.commands.terminal import render_report
 from nnhw.flow.options import Options
 from nnhw.flow.pipeline import Build, run_build
 from nnhw.flow.tools.progress import Progress, make_progress
-from nnhw.flow.verification.counters import program_rows
 from nnhw.flow.verification.equality import PATTERNS, Equality, check_equality
+from nnhw.flow.verification.record_cycles import program_rows
 from nnhw.flow.verification.simulate import sample_codes
 
 Row = dict[str, Any]

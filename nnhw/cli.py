@@ -106,7 +106,7 @@ def _advising(
         if ctx.find_root().params.get("debug"):
             raise
         from nnhw.fitting.advice import advise
-        from nnhw.fitting.rendering import render_advice, render_needs
+        from nnhw.fitting.tables import render_advice, render_needs
         from nnhw.flow.commands.inspection import captured
 
         _show_error(error)
@@ -297,7 +297,7 @@ def fit(
 ) -> None:
     """Say on which boards a model fits, with how many bits, and how fast it is there."""
     from nnhw.fitting import fit_file
-    from nnhw.fitting.rendering import render_fits
+    from nnhw.fitting.tables import render_fits
     from nnhw.flow.models.calibrate import make_calibration
 
     calibration = make_calibration(calibrate, None, None, weight_bits, act_bits)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import pytest
+
 # Mark --> what it means.
 MEANINGS: dict[str, str] = {
     "rtl": "compiles or runs a simulator of hardware",
@@ -94,6 +99,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "flow/test_several_outputs.py": ("slow",),
     "flow/test_several_outputs.py::test_heads_equal_their_graph_in_hardware": ("rtl", "synth", "slow"),
     "flow/test_sequences.py::test_example_streams_what_the_model_gives": ("slow",),
+    "flow/test_sequences.py::test_network_of_both_directions_runs_on_every_link": ("rtl", "synth", "slow"),
     "flow/test_sequences.py::test_recurrent_network_runs_on_every_link": ("rtl", "synth", "slow"),
     "flow/test_unneeded.py": ("synth",),
     "flow/test_virtual.py": ("rtl",),
@@ -102,20 +108,18 @@ MARKS: dict[str, tuple[str, ...]] = {
     "frontend/test_agreement.py::test_agreement_of_a_model_is_up_to_rounding": ("slow",),
     "frontend/test_brevitas.py::test_brevitas_is_imported_for_its_own_models_alone": ("slow",),
     "frontend/test_brevitas.py::test_case_is_built_and_equal_or_refused_by_name": ("slow",),
-    "frontend/test_brevitas.py::test_example_equals_brevitas_in_rtl": ("rtl", "synth", "slow"),
-    "frontend/test_brevitas.py::test_page_counts_the_cases_as_they_are": ("slow",),
+    "frontend/test_brevitas.py::test_example_equals_brevitas_in_rtl": ("rtl", "synth", "slow", "long"),
     "frontend/test_brevitas.py::test_tfc_equals_brevitas_in_rtl": ("rtl", "synth", "slow"),
     "frontend/test_conventions.py::test_half_way_points_are_the_same_in_rtl": ("rtl", "synth", "slow"),
     "frontend/test_graphs.py::test_what_nnhw_ir_writes_is_read_back_and_is_a_model": ("slow",),
     "frontend/test_onnx.py::test_case_is_built_and_equal_or_refused_by_name": ("slow",),
     "frontend/test_onnx.py::test_commands_of_the_page_run": ("slow",),
-    "frontend/test_onnx.py::test_example_equals_reference_in_rtl": ("rtl", "synth", "slow"),
+    "frontend/test_onnx.py::test_example_equals_reference_in_rtl": ("rtl", "synth", "slow", "long"),
     "frontend/test_onnx.py::test_export_of_brevitas_is_the_model_of_brevitas": ("slow",),
     "frontend/test_onnx.py::test_files_of_both_exporters_come_in": ("slow",),
     "frontend/test_onnx.py::test_node_test_of_integers_is_exact_in_rtl": ("rtl", "synth", "slow"),
     "frontend/test_onnx.py::test_node_tests_of_known_operators_have_their_results": ("slow",),
     "frontend/test_onnx.py::test_packages_are_imported_with_the_first_file_alone": ("slow",),
-    "frontend/test_onnx.py::test_page_counts_the_cases_as_they_are": ("slow",),
     "frontend/test_onnx.py::test_tfc_of_the_zoo_has_the_sums_of_the_network_by_hand": ("slow",),
     "frontend/test_pt2e.py::test_commands_of_the_page_run": ("slow",),
     "frontend/test_pt2e.py::test_operators_are_registered_when_a_file_needs_them": ("slow",),
@@ -124,10 +128,11 @@ MARKS: dict[str, tuple[str, ...]] = {
     "frontend/test_torch_cases.py": ("slow",),
     "frontend/test_tflite.py::test_commands_of_the_page_run": ("slow",),
     "frontend/test_tflite.py::test_example_is_what_its_script_makes_and_tells_digits": ("slow",),
-    "frontend/test_tflite.py::test_page_counts_the_cases_as_they_are": ("slow",),
     "frontend/test_tflite.py::test_program_of_the_page_runs": ("slow",),
     "frontend/test_tflite.py::test_tflite_case_is_built_and_equal_or_refused_by_name": ("slow",),
     "frontend/test_tflite.py::test_tflite_network_equals_reference_in_rtl": ("rtl", "synth", "slow"),
+    "frontend/test_support.py::test_compiled_examples_have_every_engine_of_the_others": ("slow",),
+    "frontend/test_support.py::test_examples_equal_reference_to_golden_stages": ("slow",),
     "frontend/test_support.py::test_examples_equal_reference_in_rtl": ("rtl", "synth", "slow"),
     "frontend/test_support.py::test_examples_of_loops_equal_reference_in_rtl": ("rtl",),
     "frontend/test_support.py::test_support_matrix_has_every_operator_and_op": ("slow",),
@@ -169,3 +174,13 @@ def marks_of(test: str) -> set[str]:
     """Return the marks of a test, named by its id below tests, without the parameters."""
     places = [place for place in MARKS if f"{test}/".startswith((f"{place}/", f"{place}::"))]
     return {mark for place in places for mark in MARKS[place]}
+
+
+def covering(names: Iterable[Any], kept: Collection[Any]) -> list[Any]:
+    """Return the parameters of a table, of which all but those in `kept` are `long`."""
+    rows = list(names)
+    assert set(kept) <= set(rows)
+    return [
+        pytest.param(*(row if isinstance(row, tuple) else (row,)), marks=() if row in kept else pytest.mark.long)
+        for row in rows
+    ]

@@ -40,6 +40,9 @@ def test_api_reprs_are_short_and_say_something(small_net: str, tmp_path: Path) -
     assert repr(build) == (
         f"<Build '{tmp_path / 'b'}': small on icebreaker, an image in {interval} cycles, no bitstream yet>"
     )
+    taken = sum(row.cost.lc for rows in build.parts.values() for row in rows)
+    assert 0 < taken < build.report["resources"]["lc"]["estimated"]  # that has the link, too
+    assert all(str(row.part.kind) in str(row) for rows in build.parts.values() for row in rows)
     report = {**build.report, "inferences_per_second": 1_234_567.8, "clock_hz": 48e6}
     assert repr(Build(build.path, report)).endswith(" cycles, 1,234,568 images/s at 48.00 MHz>")
     reference = nnhw.reference(source.model)

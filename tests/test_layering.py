@@ -63,7 +63,15 @@ FLOW_ROOMS: dict[str, set[str]] = {
 HOMES: dict[str, tuple[str, ...]] = {
     "PIL": ("flow/models/images.py",),
     "torch": (
-        *("nn/", "dynamo/", "frontend/", "flow/models/samples.py", "flow/stages.py", "flow/pipeline.py", "driver/"),
+        *(
+            "nn/",
+            "dynamo/",
+            "frontend/",
+            "flow/models/samples.py",
+            "flow/build_stages.py",
+            "flow/pipeline.py",
+            "driver/",
+        ),
         *("flow/commands/exporting_c.py", "fitting/", "searching/"),
     ),
     "amaranth": ("hdl/", "flow/"),
@@ -192,7 +200,7 @@ def test_layering_finds_a_forbidden_import(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
     bad = tmp_path / "nnhw" / "ir" / "bad.py"
     bad.parent.mkdir(parents=True)
-    bad.write_text("def f():\n    from ..flow import stages\n    import torch.nn\n", encoding="utf-8")
+    bad.write_text("def f():\n    from ..flow import build_stages\n    import torch.nn\n", encoding="utf-8")
     monkeypatch.setattr(sys.modules[__name__], "PACKAGE", tmp_path / "nnhw")
-    assert set(imported(bad)) == {"nnhw.flow.stages", "torch.nn"}
+    assert set(imported(bad)) == {"nnhw.flow.build_stages", "torch.nn"}
     assert (strangers(bad), astray(bad)) == ({"flow"}, {"torch"})

@@ -25,7 +25,7 @@ from nnhw import ir
 from nnhw.accelerator import Accelerator
 from nnhw.boards import Board, load_board
 from nnhw.errors import NnhwError
-from nnhw.flow.budget import map_on_board
+from nnhw.flow.board_budget import map_on_board
 from nnhw.flow.models.lowering import lower_graph
 from nnhw.flow.models.samples import make_samples
 from nnhw.flow.options import Options

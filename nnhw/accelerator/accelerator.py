@@ -23,10 +23,11 @@ from nnhw.engines.timing import Schedule
 from nnhw.errors import BuildError
 from nnhw.ir.files import pack_arrays, widen_integers
 from nnhw.ir.ops import IntegerNorm, IntegerSoftmax
+from nnhw.ir.rounds import Rounds, SentPart
 from nnhw.ir.types import IntType
 from nnhw.reading import load_npz, parse_json
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 _HASH = re.compile(r"[0-9a-fA-F]{16,64}")
 
 
@@ -42,6 +43,7 @@ class Accelerator:
     stages: engines; each comes after those that it reads, but for late inputs, and the last one's output leaves.
     input_format, output_format: how codes and results are written as bytes.
     schedule: latency and interval in cycles, as the cycle models predict them.
+    rounds: how the host sends sequences that the model reads in both directions; None: as they are.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Accelerator:
     input_format: InputFormat
     output_format: OutputFormat
     schedule: Schedule
+    rounds: Rounds | None = None
 
     @property
     def boundaries(self) -> tuple[Boundary, ...]:
@@ -162,14 +165,24 @@ def _checked(loaded: Any) -> Accelerator:
         raise ValueError(f"'{loaded.model_hash}' is no hash")
     loaded.input_format.check()
     loaded.output_format.check()
+    if loaded.rounds is not None:
+        _check_rounds(loaded.rounds, loaded.input_format, loaded.output_format)
     _ = loaded.image, loaded.boundaries  # what cannot be derived fails here, where a message says so
     return loaded
+
+
+def _check_rounds(rounds: Rounds, i_format: InputFormat, o_format: OutputFormat) -> None:
+    rounds.check()
+    sent = (sum(part.channels for part in rounds.parts), *rounds.shape[1:])
+    ends = [part.source + part.channels for part in rounds.parts if part.source >= 0]
+    if not i_format.headed or i_format.shape != sent or max(rounds.channels, *ends, 0) > o_format.shape[0]:
+        raise ValueError(f"frames of {i_format.shape} and results of {o_format.shape} are not those of its rounds")
 
 
 _KINDS: tuple[type, ...] = (
     Accelerator,
     *BUILT_IN,
-    *(InputFormat, OutputFormat, Schedule, Stage, Stream, IntType, IntegerNorm, IntegerSoftmax),
+    *(InputFormat, OutputFormat, Rounds, Schedule, SentPart, Stage, Stream, IntType, IntegerNorm, IntegerSoftmax),
     *(CommonSteps, DoubleScaler, Scaler, Table, Thresholds, ThresholdSearch),
     *(ArrayConfig, Compute, Emit, Fill, Loop, RankedSteps, StepMemory),
 )

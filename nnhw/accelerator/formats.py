@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nnhw.accelerator.frame_order import FrameOrder
 from nnhw.accelerator.streams import Stream, stream_order, tensor_order
-from nnhw.accelerator.turns import FrameOrder
 from nnhw.engines.encoding import decode, encode
 from nnhw.engines.pack import PackConfig
 from nnhw.engines.unpack import UnpackConfig

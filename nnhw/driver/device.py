@@ -11,15 +11,15 @@ import numpy as np
 
 from nnhw.accelerator import Accelerator
 from nnhw.accelerator.formats import Codes
-from nnhw.driver.arrays import as_array
+from nnhw.driver.conversion import as_array
 from nnhw.driver.image import ProgramImage
 from nnhw.driver.links.base import ByteLink
 from nnhw.driver.sending import Pace
 from nnhw.driver.session import BatchError, Progress, Session
-from nnhw.driver.steps import FrameBatch, StepStream, encode_step
+from nnhw.driver.step_stream import FrameBatch, StepStream, encode_step
 from nnhw.driver.turns import Turns
 from nnhw.errors import InputError, LinkError, OtherDeviceError
-from nnhw.ir import Graph, run_in_chunks
+from nnhw.ir import Graph, IntType, Rounds, run_in_chunks
 from nnhw.notebook import facts_table
 from nnhw.protocol import (
     PAYLOAD_LIMIT_BYTES,
@@ -175,7 +175,7 @@ class Device:
     @property
     def _shapes(self) -> str:
         """The shapes of an image or step and of its results, for people."""
-        given, results = self.accelerator.input_format.shape, [self.accelerator.output_format.shape]
+        given, results = _given(self.accelerator)[0], [self.accelerator.output_format.shape]
         if self._head is not None and self._tail is not None:
             given = self._head.inputs[0].type.shape
             results = [node.type.shape for node in self._tail.output_nodes]
@@ -322,19 +322,53 @@ class Device:
         BatchError: the link failed; its `results` are those that were finished, in the same form.
         """
         self._session.check_open()
-        batch = FrameBatch.of(_checked(codes, self.accelerator), self.accelerator)
+        checked = _checked(codes, self.accelerator)
+        if self.accelerator.rounds is not None:
+            return self._in_rounds(self.accelerator.rounds, checked, progress)
+        return self._results(checked, progress)
+
+    def _results(self, codes: Codes, progress: Progress) -> Any:
+        batch = FrameBatch.of(codes, self.accelerator)
         try:
             return batch.results(self._run(batch, progress), self.accelerator)
         except BatchError as error:
             error.results = batch.results(error.results, self.accelerator)
             raise
 
+    def _in_rounds(self, rounds: Rounds, codes: Codes, progress: Progress) -> Any:
+        """Run sequences as often as both directions need it; see `Rounds`."""
+        sequences, steps = list(codes), sum(map(len, codes))
+
+        def formed(made: list[np.ndarray]) -> Any:
+            found = rounds.results(made)
+            if not isinstance(codes, np.ndarray) and not rounds.last_step:
+                return found
+            lead = () if rounds.last_step else codes.shape[1:2]  # type: ignore[union-attr]
+            shape = (rounds.channels, *self.accelerator.output_format.shape[1:])
+            return np.stack(found) if found else np.zeros((0, *lead, *shape), np.int64)
+
+        made: list[np.ndarray] = []
+        for number in range(rounds.count):
+
+            def in_all(finished: int, _: int, before: int = number * steps) -> None:
+                progress(before + finished, rounds.count * steps)
+
+            try:
+                made = self._results(rounds.frames(sequences, made, number), in_all)
+            except BatchError as error:
+                # Only the last round gives results of the model.
+                error.results = formed(list(error.results) if number == rounds.count - 1 else [])
+                raise
+        return formed(made)
+
     def every_result(self, codes: Codes) -> np.ndarray:
         """Return the result of every frame, int64 [N, *shape]; for sequences, of every step of each of them in turn.
 
+        Where sequences are sent in rounds, codes and results are those of frames.
+
         Parameters, errors: see `infer_codes`.
         """
-        batch = FrameBatch.of(_checked(codes, self.accelerator), self.accelerator)
+        batch = FrameBatch.of(_checked(codes, self.accelerator, frames=True), self.accelerator)
         values = self.accelerator.output_format.unpack(self._run(batch))
         return values if batch.order is None else values[batch.order.places]
 
@@ -355,13 +389,20 @@ class Device:
 
         Raises
         ------
-        ClosedError: the device is closed. InputError: its network has no state, or it was opened without head and tail.
+        ClosedError: the device is closed.
+        InputError: its network has no state, or reads sequences from their end; or it was opened without head and tail.
         """
         self._session.check_open()
         head, tail = self._head, self._tail
         if not self.accelerator.input_format.headed:
             raise InputError(
                 f"accelerator '{self.accelerator.name}' keeps no state from one image to the next; call the device"
+            )
+        if self.accelerator.rounds is not None:
+            raise InputError(
+                f"accelerator '{self.accelerator.name}' reads sequences in both directions, and the last step of a "
+                "stream is not known before its end; call the device with whole sequences, or use a model with one "
+                "direction"
             )
         if head is None or tail is None:
             raise InputError("this device was opened without head and tail; use infer_codes, or open a build folder")
@@ -502,19 +543,28 @@ def make_pace(link: ByteLink, accelerator: Accelerator, clock_hz: int) -> Pace:
     return Pace(patience_s, int(window_images * i_bytes), not link.flow_controlled and max(image_s, o_s) >= i_s)
 
 
-def _checked(codes: Codes, accelerator: Accelerator) -> Codes:
-    """Return the codes as int64. Raises InputError: codes that the device cannot take."""
+def _given(accelerator: Accelerator, frames: bool = False) -> tuple[tuple[int, ...], IntType]:
+    """Return shape and type of the codes that a user gives, or those of a frame."""
+    if accelerator.rounds is not None and not frames:
+        return accelerator.rounds.shape, accelerator.rounds.element
+    return accelerator.input_format.shape, accelerator.input_format.codes
+
+
+def _checked(codes: Codes, accelerator: Accelerator, frames: bool = False) -> Codes:
+    """Return the codes as int64, of the model's input or of frames. Raises InputError: the device cannot take them."""
+    given = _given(accelerator, frames)
     if not accelerator.input_format.headed:
-        return _check_codes(np.asarray(codes), accelerator, ("N",))
+        return _check_codes(np.asarray(codes), accelerator, ("N",), *given)
     if not isinstance(codes, np.ndarray):
-        return [_check_codes(np.asarray(sequence), accelerator, ("steps",)) for sequence in codes]
-    return _check_codes(codes, accelerator, ("N", "steps"))
+        return [_check_codes(np.asarray(sequence), accelerator, ("steps",), *given) for sequence in codes]
+    return _check_codes(codes, accelerator, ("N", "steps"), *given)
 
 
-def _check_codes(codes: np.ndarray, accelerator: Accelerator, lead: tuple[str, ...]) -> np.ndarray:
-    given, element = accelerator.input_format, accelerator.input_format.codes
-    if codes.ndim < len(lead) or codes.shape[len(lead) :] != given.shape:
-        shape = ", ".join(map(str, (*lead, *given.shape)))
+def _check_codes(
+    codes: np.ndarray, accelerator: Accelerator, lead: tuple[str, ...], given: tuple[int, ...], element: IntType
+) -> np.ndarray:
+    if codes.ndim < len(lead) or codes.shape[len(lead) :] != given:
+        shape = ", ".join(map(str, (*lead, *given)))
         counts = "images" if lead == ("N",) else "sequences" if "N" in lead else "steps"
         raise InputError(
             f"accelerator '{accelerator.name}' needs codes of shape [{shape}], not {list(codes.shape)}; "

@@ -5,7 +5,7 @@ the devices. See `docs/torch-compile.md`.
 """
 
 from .backend import Backend, backend
+from .graph_partition import AcceleratedPart, GraphPartition, Placed
 from .parts import close
-from .placement import AcceleratedPart, GraphPartition, Placed
 
 __all__ = ["AcceleratedPart", "Backend", "GraphPartition", "Placed", "backend", "close"]

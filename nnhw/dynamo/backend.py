@@ -13,12 +13,12 @@ from torch._dynamo.convert_frame import compile_lock
 
 from nnhw.errors import InputError
 
+from .compile_options import CompileOptions
+from .graph_partition import GraphPartition
+from .node_values import TracedGraph
 from .notes import LOGGER, note
 from .operators import VALUE, operation_of, place_of
-from .options import CompileOptions
-from .placement import GraphPartition
 from .splitting import Split, split
-from .values import TracedGraph
 
 _META = (VALUE, "nn_module_stack", "stack_trace")
 

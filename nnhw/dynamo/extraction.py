@@ -15,9 +15,9 @@ from nnhw.errors import CaptureError
 from nnhw.frontend.source import Source
 from nnhw.nn.frames import user_frame
 
+from .node_values import Dependence, NodeValue, TracedGraph
 from .operators import QUANTIZE, VALUE, layer_of
-from .regions import Subgraph
-from .values import Dependence, NodeValue, TracedGraph
+from .subgraphs import Subgraph
 
 NAME = "part"
 """Name of the model that each part becomes."""

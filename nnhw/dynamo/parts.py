@@ -31,9 +31,9 @@ from nnhw.flow.tools.cache import Cache, cache_key
 from nnhw.flow.tools.progress import Progress, SilentProgress
 from nnhw.flow.tools.sources import code_hash
 
+from .compile_options import CompileOptions
 from .extraction import NAME, Extracted
 from .notes import note
-from .options import CompileOptions
 
 _KEPT = "parts"
 _SHOWN = 16  # hexadecimal digits of a key in the name of a folder

@@ -19,13 +19,13 @@ from nnhw.errors import (
     first_of,
 )
 
+from .compile_options import CompileOptions
 from .extraction import extract
+from .graph_partition import AcceleratedPart, GraphPartition, Placed
+from .node_values import UNQUANTIZED, Dependence, TracedGraph
 from .operators import QUANTIZE, VALUE, operation_of, place_of
-from .options import CompileOptions
 from .parts import Runner, runner_of, try_part
-from .placement import AcceleratedPart, GraphPartition, Placed
-from .regions import Subgraph, families
-from .values import UNQUANTIZED, Dependence, TracedGraph
+from .subgraphs import Subgraph, families
 
 _REFUSALS = (CaptureError, LoweringError, InputError, ProblemList)
 _AGAIN = "nnhw_again"

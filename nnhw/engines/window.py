@@ -14,7 +14,7 @@ import numpy as np
 
 from nnhw.engines.contract import EngineConfig
 from nnhw.engines.large_ram import check_large
-from nnhw.engines.loops import LoopNest
+from nnhw.engines.loop_nest import LoopNest
 from nnhw.errors import MappingError
 
 

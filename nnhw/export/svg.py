@@ -10,7 +10,7 @@ from nnhw.ir import Graph, IntType, Node, TensorType
 from nnhw.ir.attributes import fields_of
 from nnhw.ir.ops import Constant, Input
 
-from .layout import Box, Drawing, Point, lay_out
+from .box_layout import Box, Drawing, Point, lay_out
 
 _CHAR, _LINE, _PADDING = 7.3, 17.0, 10.0  # pixels: of a character of 12, of a line, around the text of a box
 _LABEL_CHAR, _TITLE = 6.6, 34.0

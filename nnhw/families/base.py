@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from nnhw.families.cost import Cost
 from nnhw.families.logic import Logic
 from nnhw.families.memory import BlockRam, LargeRamBlock, LutRam
+from nnhw.families.parts import Inventory
 from nnhw.families.pll import PllLimits
+from nnhw.families.prices import Prices
 from nnhw.families.tools import CellKinds, CellModels, Tools
 
 
@@ -118,6 +121,15 @@ class Family:
     block_ram_lc: float
     dsp_lc: float
     dense_dsp: bool = False
+
+    @cached_property
+    def prices(self) -> Prices:
+        """What parts cost in this family."""
+        return Prices(self)
+
+    def price(self, inventory: Inventory) -> Cost:
+        """Return the cost of a list of parts."""
+        return self.prices.of(inventory)
 
     def weight(self, lc: float, ebr: int, dsp: int) -> float:
         """Return a single number for the cost of logic cells, block RAMs and DSP blocks, in logic cells."""

@@ -35,3 +35,7 @@ class Cost:
             self.spram + other.spram,
             self.ff + other.ff,
         )
+
+    def __str__(self) -> str:
+        taken = {"LC": self.lc, "FF": self.ff, "EBR": self.ebr, "DSP": self.dsp, "SPRAM": self.spram}
+        return ", ".join(f"{round(count, 1):,g} {name}" for name, count in taken.items() if count) or "nothing"

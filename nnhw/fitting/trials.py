@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from nnhw.boards import Board
 from nnhw.errors import DoesNotFitError, LoweringError, MappingError, first_of
-from nnhw.flow.budget import map_on_board
+from nnhw.flow.board_budget import map_on_board
 from nnhw.flow.options import Options
 from nnhw.flow.report import RESOURCES, link_rate
 from nnhw.ir import Graph

@@ -14,6 +14,8 @@ from nnhw.errors import InputError
 from nnhw.reading import parse_toml
 
 STYLES = ("auto", "streaming", "shared")
+CLOCK_RANGE_MHZ = (0.001, 10_000.0)
+"""Clocks that a user may ask for: slower and faster than any FPGA has, so that only slips of the keys are refused."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +59,10 @@ class Options:
     input: str = ""
 
     def __post_init__(self) -> None:
-        clock_mhz = None if self.clock_hz is None else self.clock_hz / 1e6
-        for name, rate, unit in (("--clock", clock_mhz, "MHz"), ("--target-fps", self.target_fps, "frames/s")):
-            if rate is not None and not 0 < rate < float("inf"):
-                raise InputError(f"{name} needs a positive number of {unit}, given {rate:g}")
+        if self.clock_hz is not None:
+            check_clock(self.clock_hz / 1e6)
+        if self.target_fps is not None and not 0 < self.target_fps < float("inf"):
+            raise InputError(f"--target-fps needs a positive number of frames/s, given {self.target_fps:g}")
         # The command line refuses these numbers by itself; here they come from Python.
         for name, least in (("seeds", 1), ("jobs", 1), ("frames", 0), ("netlist_frames", 0), ("sequences", 1)):
             count = getattr(self, name)
@@ -80,6 +82,14 @@ class Options:
                 f"--reusable makes a shared engine for other networks, too; it needs --style shared without --array, "
                 f"given --style {self.style}{' and --array' if self.array else ''}"
             )
+
+
+def check_clock(clock_mhz: float) -> None:
+    """Check a clock in MHz that a user gave. Raises: InputError if no hardware could have it."""
+    low, high = CLOCK_RANGE_MHZ
+    # Written so that NaN is refused, too.
+    if not low <= clock_mhz <= high:
+        raise InputError(f"--clock needs a number of MHz from {low:g} to {high:g}, given {clock_mhz:g}")
 
 
 def load_overrides(path: Path) -> dict[str, dict[str, int]]:

@@ -10,13 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnhw.accelerator import Accelerator
-from nnhw.boards import Board, load_board
+from nnhw.boards import Board, board_of, load_board
 from nnhw.errors import BuildError, InputError, ToolError
-from nnhw.flow.folder.build_folder import BuildFolder, read_json, write_json
-from nnhw.flow.models.calibrate import Calibration, given_data, quantize_source
-from nnhw.flow.options import Options, make_options
-from nnhw.flow.report import make_report
-from nnhw.flow.stages import (
+from nnhw.flow.build_stages import (
     STAGE_NAMES,
     STAGES,
     BuildStage,
@@ -26,6 +22,11 @@ from nnhw.flow.stages import (
     load_facts,
     stage_key,
 )
+from nnhw.flow.folder.build_folder import BuildFolder, read_json, write_json
+from nnhw.flow.folder.manifest import read_fact
+from nnhw.flow.models.calibrate import Calibration, given_data, quantize_source
+from nnhw.flow.options import Options, make_options
+from nnhw.flow.report import make_report
 from nnhw.flow.tools.beside import Beside
 from nnhw.flow.tools.cache import Cache
 from nnhw.flow.tools.progress import NamedProgress, Progress, SilentProgress, shown_progress
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.export import ExportedProgram
 
+    from nnhw.families.prices import PartRow
     from nnhw.flow.implementation.patching import Base
     from nnhw.frontend import Source
     from nnhw.rewrites import Rewrite
@@ -76,6 +78,14 @@ class Build:
     def accelerator(self) -> Accelerator:
         """The mapped network."""
         return Accelerator.load(self.path)
+
+    @property
+    def parts(self) -> dict[str, list[PartRow]]:
+        """What each engine is made of, by name: adders, registers, memories and so on, as the cost model has them."""
+        from nnhw.flow.board_budget import engine_parts
+
+        facts = self.path / "map.json"
+        return engine_parts(self.accelerator, board_of(read_fact(facts, dict, "board"), f"build file '{facts}'"))
 
     @property
     def seconds(self) -> dict[str, float]:

@@ -10,8 +10,8 @@ import nnhw
 from nnhw.accelerator import Accelerator
 from nnhw.boards import Board
 from nnhw.engines.timing import as_number
-from nnhw.flow.arrays import peak, works
-from nnhw.flow.verification.counters import program_rows
+from nnhw.flow.array_work import peak, works
+from nnhw.flow.verification.record_cycles import program_rows
 from nnhw.links import BoardLink
 
 SCHEMA_VERSION = 1
@@ -178,6 +178,7 @@ def rates(accelerator: Accelerator | None, clock_hz: float, board: Board) -> dic
     link = board.host_link.facts(i_bytes, o_bytes, clock_hz)
     return {
         "frame": "step" if accelerator and accelerator.input_format.headed else "image",
+        "rounds": accelerator.rounds.count if accelerator and accelerator.rounds else 1,
         "inferences_per_second": engine,
         "link": link,
         "links": [{**one, "bound": _bound(engine, one["inferences_per_second"])} for one in links],

@@ -129,7 +129,7 @@ def left_to_shared(board: Board, budget: Budget, family: Family) -> Budget:
 
     Parameters
     ----------
-    budget: what the board leaves beside the link, see `nnhw.flow.budget.available`.
+    budget: what the board leaves beside the link, see `nnhw.flow.board_budget.available`.
     """
     # The budget was made with the share of logic cells that is usable for streaming engines: take off the difference.
     reserved = board.resources.lc * (family.room.usable - family.room.usable_shared)

@@ -25,12 +25,12 @@ from . import (
     layout,
     linear,
     loops,
-    pairs,
     pooling,
     quantizers,
-    rescaling,
+    rescale,
     slices,
     transposed,
+    two_values,
 )
 from .agreement import Captured, agree, compare_conventions
 from .archive import random_input
@@ -44,19 +44,19 @@ from .matching import Traced, TracedLoop, TracedQuantizer
 from .probes import probes
 from .sequences import plain
 from .translator import QUANTIZE, RESCALE, Handler, Translator, Unquantized
-from .trials import check_calls, check_guards
+from .trial_calls import check_calls, check_guards
 from .values import Block, Codes, StepsFirst, TracedConstant
 
 HANDLERS: dict[str, Handler] = {
     **quantizers.HANDLERS,
-    **rescaling.HANDLERS,
+    **rescale.HANDLERS,
     **linear.HANDLERS,
     **attention.HANDLERS,
     **transposed.HANDLERS,
     **pooling.HANDLERS,
     **layout.HANDLERS,
     **slices.HANDLERS,
-    **pairs.HANDLERS,
+    **two_values.HANDLERS,
     **elementwise.HANDLERS,
     **conditions.HANDLERS,
     **activations.HANDLERS,

@@ -90,7 +90,7 @@ _BREVITAS = _Framework("brevitas", "brevitas")
 _FRAMEWORKS = (
     _BREVITAS,
     _Framework("graphs", f"{__package__}.graphs", ".ir"),
-    _Framework("onnx", f"{__package__}.onnx.model", ".onnx"),
+    _Framework("onnx", f"{__package__}.onnx.module", ".onnx"),
     _Framework("tflite", f"{__package__}.tflite.module", ".tflite", ("double", "single")),
 )
 _TORCH = _Torch()

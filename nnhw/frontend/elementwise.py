@@ -25,8 +25,8 @@ from nnhw.ir.ops import (
 
 from .calls import Call
 from .layout import as_value
-from .pairs import check_shapes, paired
 from .translator import Handler, KnownResult, Translator
+from .two_values import check_shapes, paired
 from .values import Codes, Float, Integers, TracedConstant, Value
 
 

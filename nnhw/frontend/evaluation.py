@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from nnhw.ir.interpreter import joined
-from nnhw.nn import rescaling as _registered  # noqa: F401  # the operator nnhw::rescale
+from nnhw.nn import rescale_operator as _registered  # noqa: F401  # the operator nnhw::rescale
 from nnhw.nn.functional import along_axis
 from nnhw.nn.given import copied
 from nnhw.nn.tracing import eager_loops

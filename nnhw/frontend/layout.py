@@ -15,7 +15,7 @@ from nnhw.ir import IntType, Op, TensorType
 from nnhw.ir.ops import Broadcast, Concat, Flatten, Pad, Permute, Reshape, Slice, Upsample
 
 from .calls import Call
-from .constants import ORDERS, SHAPES
+from .constant_folding import ORDERS, SHAPES
 from .scales import merged, moved
 from .translator import Handler, Translator
 from .values import Codes, Float, Stacked, TracedConstant, Turned, Value

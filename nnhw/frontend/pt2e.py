@@ -16,7 +16,7 @@ from .export import checked_example, export
 from .locations import Lines
 from .pt2e_evaluating import Pt2eEvaluator
 from .pt2e_rewriter import Rewriter, operator_of
-from .trials import check_guards
+from .trial_calls import check_guards
 
 _GUARDS = "_guards_fn"
 """Name of the module with torch.export's guards."""

@@ -15,7 +15,7 @@ from nnhw.ir import FLOAT, Graph, GraphBuilder, Location, Op, TensorType
 from nnhw.ir.ops import Dequantize
 
 from .calls import Call, check_sole_use, make_call
-from .constants import computed_constant
+from .constant_folding import computed_constant
 from .locations import Lines, location_of
 from .sequences import by_step, each_image
 from .values import Batch, Block, Codes, Float, Integers, PerImage, Stacked, StepsFirst, TracedConstant, Unknown, Value

@@ -12,8 +12,8 @@ from nnhw.engines.channelwise import ChannelwiseConfig
 from nnhw.engines.encoding import encode, pack_words
 from nnhw.hdl.arithmetic import as_number, dot_product, dsp_dot_product
 from nnhw.hdl.cells import Cells, cells_of
+from nnhw.hdl.delivery import deliver, result_buffer
 from nnhw.hdl.memory import block_ram, logic_rom
-from nnhw.hdl.results import deliver, result_buffer
 
 
 class ChannelwiseEngine(wiring.Component):

@@ -35,7 +35,7 @@ from nnhw.hdl.convert import Converter
 from nnhw.hdl.fifo import Fifo
 from nnhw.hdl.fork import Fork
 from nnhw.hdl.join import Concatenation, JoinEngine
-from nnhw.hdl.link.program import ProgramSignature
+from nnhw.hdl.link.program_signature import ProgramSignature
 from nnhw.hdl.matmul import MatmulEngine
 from nnhw.hdl.matrix_product import MatrixProductEngine
 from nnhw.hdl.normalize import NormEngine
@@ -44,7 +44,7 @@ from nnhw.hdl.pad import PadEngine
 from nnhw.hdl.pairwise import PairwiseEngine
 from nnhw.hdl.pool import MaxPoolEngine
 from nnhw.hdl.shared import SharedEngine
-from nnhw.hdl.shared.chain import ChainLoader
+from nnhw.hdl.shared.chain_loader import ChainLoader
 from nnhw.hdl.shared.counters import RecordCounters
 from nnhw.hdl.slice import Slicing
 from nnhw.hdl.softmax import PowersEngine, SharesEngine

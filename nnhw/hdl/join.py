@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.hdl.arithmetic import as_number
-from nnhw.hdl.results import deliver, result_buffer
+from nnhw.hdl.delivery import deliver, result_buffer
 
 Term = tuple[Value, int]
 """A number of the adder tree, and its sign: +1 if it is to be added, -1 if it is to be subtracted."""

@@ -7,9 +7,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.matmul import MatmulConfig
-from nnhw.hdl.array import SystolicArray
 from nnhw.hdl.buffer import StreamBuffer
-from nnhw.hdl.requantize import make_requantizer
+from nnhw.hdl.requantizer_table import make_requantizer
+from nnhw.hdl.systolic_array import SystolicArray
 
 SPREAD_PRODUCTS = 2048
 """On a large device, an array of at least so many products a cycle gets an enable register for each group of cells."""

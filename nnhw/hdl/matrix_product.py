@@ -11,8 +11,8 @@ from amaranth.lib.wiring import In, Out
 from nnhw.engines.matrix_product import MatrixProductConfig
 from nnhw.hdl.arithmetic import dot_product, dsp_dot_product
 from nnhw.hdl.cells import Cells, cells_of
+from nnhw.hdl.delivery import deliver, result_buffer
 from nnhw.hdl.join import taken_together
-from nnhw.hdl.results import deliver, result_buffer
 
 
 class MatrixProductEngine(wiring.Component):

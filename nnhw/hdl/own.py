@@ -10,7 +10,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.hdl.arithmetic import as_number
-from nnhw.hdl.results import result_buffer
+from nnhw.hdl.delivery import result_buffer
 from nnhw.ir.types import IntType
 
 

@@ -12,9 +12,9 @@ from nnhw.engines.pairwise import PairConfig, number_bits
 from nnhw.hdl.arithmetic import as_number
 from nnhw.hdl.cells import Cells, cells_of
 from nnhw.hdl.cells.base import gated
+from nnhw.hdl.delivery import deliver, result_buffer
 from nnhw.hdl.dsp import DspProducts
 from nnhw.hdl.join import taken_together
-from nnhw.hdl.results import deliver, result_buffer
 
 
 class PairwiseEngine(wiring.Component):

@@ -2,8 +2,8 @@
 
 Both styles multiply a sum by a factor whose digits are signals. In a layer's own engine they come from a memory of the
 channels' constants, and digits that are 0 in all channels have no partial product (`nnhw.hdl.scaling`); in a shared
-engine all digits of the widest factor come with each sum (`nnhw.hdl.shared.requantizer`). So digits and the shape of
-the tree are described once, here. Each style says for itself how two terms are added, because that differs:
+engine all digits of the widest factor come with each sum (`nnhw.hdl.shared.shared_requantizer`). So digits and the
+shape of the tree are described once, here. Each style says for itself how two terms are added, because that differs:
 
 - A layer's own engine may stop, so its registers have an enable. It makes sums unsigned and adds modulo the width of
   the result, which is known for its constants, in one or two moves.

@@ -13,8 +13,8 @@ from nnhw.engines.requantize import Requantizer
 from nnhw.engines.rows import RowConfig
 from nnhw.hdl.arithmetic import as_number
 from nnhw.hdl.cells import Cells, cells_of
+from nnhw.hdl.delivery import deliver, result_buffer
 from nnhw.hdl.memory import block_ram, logic_ram
-from nnhw.hdl.results import deliver, result_buffer
 from nnhw.ir.types import IntType
 
 

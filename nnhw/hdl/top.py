@@ -19,7 +19,7 @@ from nnhw.errors import BoardError, NnhwError, raise_all
 from nnhw.families import FAMILIES
 from nnhw.hdl.cells import CELLS
 from nnhw.hdl.initial_words import words_at_once
-from nnhw.hdl.link.device import ENGINE_DOMAIN
+from nnhw.hdl.link.linked_engine import ENGINE_DOMAIN
 from nnhw.hdl.pll import PllSettings, connect_clock
 from nnhw.hdl.sensors import SensorDevice
 from nnhw.hdl.sensors.pins import add_sensor, connect_sensor

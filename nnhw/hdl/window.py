@@ -7,7 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.window import WindowConfig
-from nnhw.hdl.loops import LoopWalker
+from nnhw.hdl.loop_nest import LoopWalker
 from nnhw.hdl.memory import LargeRam, block_ram, lut_ram
 
 Access = tuple[Signal, Signal]

@@ -20,13 +20,13 @@ from numpy.typing import ArrayLike
 from nnhw.errors import IrError
 
 from .attributes import fields_of, fits, is_needed, kind_of, takes
+from .builder_values import Value
 from .graph import NOWHERE, Graph, GraphBuilder, Location
 from .ops import OPS
 from .types import BIPOLAR, BIT, FLOAT, FloatType, IntType, TensorType
-from .values import Value
 from .verify import verify
 
-_OWN = {str(Path(__file__).with_name(name)) for name in ("builder.py", "values.py")}
+_OWN = {str(Path(__file__).with_name(name)) for name in ("builder.py", "builder_values.py")}
 
 
 class Builder:

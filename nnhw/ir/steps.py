@@ -11,6 +11,7 @@ from nnhw.errors import IrError
 
 from .graph import NOWHERE, Graph, Node, inner_name
 from .ops import Input, LastStep, ReverseSteps, Scan
+from .rounds import Rounds
 from .verify import verify
 
 
@@ -40,11 +41,13 @@ class OneStep:
         are the results as if this step were the last one, then the next states.
     states: the states in the order of these inputs and outputs.
     whole: the graph of sequences.
+    rounds: how the host sends sequences; None: as they are, see `nnhw.ir.directions`.
     """
 
     graph: Graph
     states: tuple[State, ...]
     whole: Graph
+    rounds: Rounds | None = None
 
     def without_unread(self) -> OneStep:
         """Return the step without the states that no result of any step depends on."""

@@ -326,7 +326,7 @@ def assemble(
     body = step.graph
     stages, i_format, o_format = _stages(layers, plans, step, sequences)
     stages, schedule = schedule_stages(stages, i_format.frame_beats, o_format.frame_beats, family, rough)
-    return Accelerator(body.name, graph_hash(step.whole), board, stages, i_format, o_format, schedule)
+    return Accelerator(body.name, graph_hash(step.whole), board, stages, i_format, o_format, schedule, step.rounds)
 
 
 def unscheduled_cost(

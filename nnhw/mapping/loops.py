@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nnhw.errors import IrError, MappingError, raise_all
-from nnhw.ir import Graph, OneStep, one_step
+from nnhw.ir import Graph, OneStep, device_step
 
 
 def step_of(body: Graph) -> OneStep:
@@ -11,14 +11,14 @@ def step_of(body: Graph) -> OneStep:
 
     Raises
     ------
-    MappingError: the graph needs a whole sequence at once, or the initial value of a state is computed.
+    MappingError: the initial value of a state is computed, or what both directions need cannot be sent in one frame.
     """
     if not body.inputs[0].type.is_sequence:
         return OneStep(body, (), body)
     try:
-        return one_step(body).without_unread()
+        return device_step(body).without_unread()
     except IrError as error:
-        raise MappingError(f"{error}; it runs in 'nnhw run --link model', and no hardware is made of it") from None
+        raise MappingError(f"{error}; nnhw.reference computes it, and no hardware is made of it") from None
 
 
 def refuse_loops(body: Graph, why: str) -> None:

@@ -18,8 +18,9 @@ from nnhw.mapping.budget import Budget, does_not_fit, fifos_do_not_fit
 from nnhw.mapping.cost import accelerator_cost
 from nnhw.mapping.design_space import Candidate, DesignSpace, smallest_within
 from nnhw.mapping.folding import Folding
+from nnhw.mapping.layer_needs import needs_of
+from nnhw.mapping.least_weights import refuse_weights
 from nnhw.mapping.loops import step_of
-from nnhw.mapping.needs import needs_of
 from nnhw.mapping.placement import PartMover
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.schedule import into_large_ram, into_registers, with_schedule
@@ -65,7 +66,8 @@ def map_body(
     MappingError: a layer that no engine runs; a network that does not fit, with what is missing and what would fit;
         an override that names no layer or that the engine does not accept.
     """
-    mapper = Mapper.of(body, board_name, family, overrides or {}, sequences)
+    refuse_weights(read_layers(step_of(body).graph), budget, family)
+    mapper = Mapper.of(body, board_name, family, overrides or {}, sequences, budget=budget)
     try:
         return mapper.best(budget, target_interval)
     except KeyboardInterrupt as stop:
@@ -128,15 +130,33 @@ class Mapper:
         overrides: Mapping[str, Mapping[str, int]],
         sequences: int = 1,
         rough: bool = False,
+        budget: Budget | None = None,
     ) -> Mapper:
         """Return the mapper of an integer graph; see `map_body` and, for `rough`, `DesignSpace`.
 
+        Parameters
+        ----------
+        budget: of a network of many layers, whose first ones alone exceed it, the others are not looked at.
+
         Raises
         ------
-        MappingError: a layer that no engine runs.
+        MappingError: a layer that no engine runs. DoesNotFitError: the first layers exceed the budget.
         """
         space = DesignSpace(body, read_layers(step_of(body).graph), family, sequences, rough)
-        return cls(space, space.frontiers(overrides), board_name)
+
+        def check(frontiers: list[list[Candidate]]) -> None:
+            if budget is not None:
+                cls(space.beginning(len(frontiers)), frontiers, board_name).refuse(budget, len(space.layers))
+
+        return cls(space, space.frontiers(overrides, check), board_name)
+
+    def refuse(self, budget: Budget, count: int) -> None:
+        """Raise DoesNotFitError if these layers, which are the first of `count` ones, exceed a budget at any rate."""
+        interval = self.intervals(budget, None)[-1]
+        placed, taken = self.within(budget, interval)
+        if budget.excess(taken):
+            needs = needs_of(self.space, placed)
+            raise DoesNotFitError(does_not_fit(self.space.layers, interval, taken, budget, count), needs)
 
     def best(self, budget: Budget, target_interval: int | None) -> Accelerator:
         """Return the accelerator that `map_body` returns. Raises: MappingError: the network does not fit."""

@@ -2,7 +2,7 @@
 
 from .activations import QuantHardTanh, QuantIdentity, QuantReLU, Sign
 from .functional import power_of_two_scale, quantize
-from .layers import QuantConv1d, QuantConv2d, QuantConvTranspose1d, QuantConvTranspose2d, QuantLinear, Scale
+from .linear import QuantConv1d, QuantConv2d, QuantConvTranspose1d, QuantConvTranspose2d, QuantLinear, Scale
 from .normalization import QuantLayerNorm, QuantRMSNorm, QuantSoftmax
 from .packed import load_packed, save_packed
 from .quantizers import Bipolar, Int, Quantizer, Ternary, UInt

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from nnhw.errors import InputError
 from nnhw.reading import load_npz
 
-from .layers import QuantLayer
+from .linear import QuantLayer
 
 SIGNS_SUFFIX = ":signs"  # entries of packed bits, most significant first; the name's shape comes from the model
 

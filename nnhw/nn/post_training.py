@@ -19,8 +19,8 @@ from .decomposing import written_out
 from .frames import module_path
 from .given import half_floats, unready
 from .kinds import KNOWN, RECURRENT, operation
-from .placement import QuantizerPlan
 from .quantized import Accuracy, QuantizedModel, Summary
+from .quantizer_plan import QuantizerPlan
 from .quantizers import Quantizer
 from .recurrent_formats import LEAST_BITS
 from .remedies import remedy_for

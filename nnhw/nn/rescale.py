@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from nnhw.errors import InputError
 
-from .rescaling import (
+from .rescale_operator import (
     DOUBLE,
     FRACTION_BITS,
     MOST_LEFT,
@@ -48,7 +48,7 @@ class Rescale(nn.Module):
 
     Source
     ------
-    Jacob et al., arXiv:1712.05877; `nnhw.nn.rescaling.rescale` states the arithmetic.
+    Jacob et al., arXiv:1712.05877; `nnhw.nn.rescale_operator.rescale` states the arithmetic.
     """
 
     multiplier: Tensor

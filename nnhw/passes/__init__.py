@@ -11,9 +11,9 @@ from .hoist_shapes import hoist_shapes
 from .join_rescaled import join_rescaled
 from .merge_gates import merge_gates
 from .merge_parallel import merge_parallel
+from .order import PIPELINE, lower
 from .permute_input import permute_input
-from .pipeline import PIPELINE, lower
-from .rounding import RoundingNote, find_rounding_notes
+from .rounding_notes import RoundingNote, find_rounding_notes
 from .savings import OPTIMIZATIONS, Size, savings
 from .separate_padding import separate_padding
 from .share_twins import share_twins

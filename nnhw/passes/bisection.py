@@ -12,10 +12,10 @@ import numpy as np
 from nnhw.errors import LoweringError
 from nnhw.ir import IntType
 
-from .directions import MonotonePieces, find_pieces, first_reached
 from .margins import Margins
+from .region_directions import MonotonePieces, find_pieces, first_reached
 from .regions import Region, RegionEvaluator
-from .steps import StepFinder, Steps
+from .step_finder import StepFinder, Steps
 
 SCANNED = 2**22
 """Up to so many places times classes, the whole range is evaluated rather than bisected."""

@@ -13,7 +13,7 @@ from nnhw.ir import Graph
 from .bisection import find_steps
 from .joins import find_joint_steps
 from .regions import check_elementwise, find_region, quantizers
-from .steps import replaced
+from .step_finder import replaced
 
 
 def collapse_chains(graph: Graph, proofs: dict[str, str] | None = None) -> Graph:

@@ -21,10 +21,10 @@ from nnhw.errors import LoweringError, NnhwError, raise_all
 from nnhw.ir import Graph, Node
 from nnhw.ir.ops import Rescale, WeightedSum
 
+from .code_lines import Pairs, find_line
 from .factors import find_factors
 from .joins import COMBINATIONS, COMBINED
-from .lines import Pairs, find_line
-from .steps import StepFinder, Steps, replaced
+from .step_finder import StepFinder, Steps, replaced
 
 MOST_CODES = 2**10
 """A value with at most so many different integers counts as codes; others are wide."""

@@ -18,7 +18,7 @@ from nnhw.ir.ops import Divide, Maximum, Minimum, Multiply, Quantize, StepTable,
 from .factors import find_factors, greatest_factor
 from .margins import Margins
 from .regions import Region, RegionEvaluator
-from .steps import StepFinder, Steps
+from .step_finder import StepFinder, Steps
 from .wide_joins import find_wide_steps
 
 _ALWAYS = 2**18

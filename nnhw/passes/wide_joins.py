@@ -25,7 +25,7 @@ from nnhw.ir import FLOAT, GraphBuilder, IntType, TensorType
 from .bisection import find_steps
 from .margins import Margins
 from .regions import Region, RegionEvaluator
-from .steps import Steps
+from .step_finder import Steps
 
 MOST_CODES = 2**10
 """Most integers of the source that counts as a code."""

@@ -12,7 +12,7 @@ from torch import nn
 
 from nnhw.boards import Board
 from nnhw.errors import InputError
-from nnhw.flow.budget import map_on_board
+from nnhw.flow.board_budget import map_on_board
 from nnhw.flow.options import Options
 from nnhw.flow.report import link_rate
 from nnhw.frontend.source import Source

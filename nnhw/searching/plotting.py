@@ -9,7 +9,7 @@ from typing import Any
 from nnhw.flow.tools.storage import write_whole
 
 from .goals import FIGURES, shown
-from .records import Search, Tried
+from .trial_records import Search, Tried
 
 PLOTS = ("offline", "cdn", "none")
 """Kinds of plots: `offline` holds the script of plotly (4.8 MB), `cdn` loads it from the web (10 KB), `none`."""

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .goals import FIGURES, shown
-from .records import Search
+from .trial_records import Search
 from .trying import COMPLETE, OUTCOMES, RUNNING
 
 _ALWAYS = ("accuracy", "rate", "cycles", "lc", "ebr", "spram", "dsp")

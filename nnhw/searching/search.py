@@ -15,10 +15,10 @@ from nnhw.flow.tools.progress import PlainProgress, Progress, SilentProgress
 
 from .goals import ACCURACY, Goals
 from .plotting import PLOTS, write_plot
-from .program import load_program
-from .records import Search, Tried, named, read_trials
 from .studies import masked, open_study, require_packages
+from .trial_records import Search, Tried, named, read_trials
 from .trying import Setting, run_trial
+from .user_program import load_program
 
 ROOT = Path("search")
 JOURNAL, WEIGHTS, PLOT = "study.journal", "weights", "front.html"

@@ -24,7 +24,7 @@ from nnhw.frontend.source import Source
 from .chosen import save_weights
 from .estimating import Estimate, estimate
 from .goals import ACCURACY, Goals, shown
-from .program import Program
+from .user_program import Program
 
 if TYPE_CHECKING:
     import optuna

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -11,8 +12,28 @@ import numpy as np
 from nnhw.errors import BuildError
 
 
+@dataclass(frozen=True)
+class FrontParts:
+    """What a front end is made of, whatever the family; a family prices it.
+
+    Parameters
+    ----------
+    memories, roms: words, and bits of a word, of each memory that it writes and of each one that it only reads.
+    multipliers: of 16 x 16 bits.
+    logic_cells: logic of the front end, of the buffer of a frame, of the largest result and of the serial port.
+    """
+
+    memories: tuple[tuple[int, int], ...]
+    roms: tuple[tuple[int, int], ...]
+    multipliers: int
+    logic_cells: int
+
+
 class SensorFront(Protocol):
     """A front end: a frozen dataclass between the numbers of a sensor and the input codes of a network.
+
+    All that builds, hardware and benches ask of it stands here; its gateware is a row of
+    `nnhw.hdl.sensors.sensor_device.CONNECTIONS`. Nobody asks of which class it is.
 
     Members
     -------
@@ -23,6 +44,11 @@ class SensorFront(Protocol):
     shape: of a frame of the network, without the batch.
     low, high: range of the codes.
     scale: the network's input is code * scale.
+    silence: code of every element before the sensor has sent anything.
+    sample_rate_hz: samples a second for which the design drives the sensor; 0: the sensor itself says when one comes.
+    frames_per_s: frames a second for which a network is mapped where the user asks for no rate.
+    may_drop_frames: whether a frame that is complete while the network is at work may be left out.
+    parts: what it is made of.
     """
 
     kind: ClassVar[str]
@@ -41,6 +67,29 @@ class SensorFront(Protocol):
 
     @property
     def scale(self) -> float: ...
+
+    @property
+    def silence(self) -> int: ...
+
+    @property
+    def sample_rate_hz(self) -> int: ...
+
+    @property
+    def frames_per_s(self) -> float: ...
+
+    @property
+    def may_drop_frames(self) -> bool: ...
+
+    @property
+    def parts(self) -> FrontParts: ...
+
+    def received(self, kind: str, signals: np.ndarray) -> np.ndarray:
+        """Return signals [N, ..] as it gets them from a simulated sensor of a kind, one of `inputs`.
+
+        Parameters
+        ----------
+        kind: of the sensor; empty: there is none, and the signals come as they are.
+        """
 
     def codes(self, signals: np.ndarray) -> np.ndarray:
         """Return the codes int64 [N, frames, *shape] of signals [N, ..], each of which begins at the start."""

@@ -9,6 +9,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from nnhw.sensors.base import FrontParts
+from nnhw.sensors.pdm import received_words
+from nnhw.sensors.pins import Pdm
+
 COSINE_ONE = (1 << 14) - 1
 """The cosine of 0 in the table: then window and cosine both fit into 16 bits with a sign."""
 DFT_SHIFT, WINDOW_SHIFT = 21, 15
@@ -22,7 +26,11 @@ PIPELINE_CYCLES = 4
 LOGARITHM_CYCLES = 48
 """Most cycles of a logarithm: a shift for each leading zero of the energy, and a few around them."""
 WINDOWS = (64, 128, 256)
+"""Samples that a window may have: a power of two, so that the angle of a product wraps by itself."""
 FRAME_ELEMENTS_MAX = 4096
+"""Elements that the buffer of a frame may have: 4 KiB, eight block RAMs of an iCE40."""
+LOGIC_CELLS = 850
+"""Of all that stands around the network, measured with `examples/spoken_digits_mic.py`, see `docs/how-to/sensor.md`."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +65,7 @@ class LogMelConfig:
     low: ClassVar[int] = -128
     high: ClassVar[int] = 127
     scale: ClassVar[float] = 2.0**-6
+    may_drop_frames: ClassVar[bool] = False
 
     rate_hz: int = 8000
     window: int = 256
@@ -139,6 +148,26 @@ class LogMelConfig:
         falling = np.add.reduceat((1 << WEIGHT_BITS) - weights, starts)
         most = int(max(np.append(rising, 0) + np.append(0, falling)))
         return 32 + most.bit_length()
+
+    @property
+    def sample_rate_hz(self) -> int:
+        """See `SensorFront`."""
+        return self.rate_hz
+
+    @property
+    def frames_per_s(self) -> float:
+        """See `SensorFront`: a frame for each `hop` samples."""
+        return self.rate_hz / self.hop
+
+    @property
+    def parts(self) -> FrontParts:
+        """See `SensorFront`: samples as they come, the window that is worked on, its cosine, and the filters."""
+        words = (self.window, 16)
+        return FrontParts((words, words), (words, (len(self.bins), WEIGHT_BITS + 1)), 1, LOGIC_CELLS)
+
+    def received(self, kind: str, signals: np.ndarray) -> np.ndarray:
+        """See `SensorFront`: a PDM microphone and the filter behind it change samples, an I2S microphone does not."""
+        return self.samples(received_words(signals)) if kind == Pdm.kind else signals
 
     def samples(self, words: np.ndarray) -> np.ndarray:
         """Return the samples int64 [..] of 16 bits of a microphone's words [..] of 24 bits."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnhw.sensors.log_mel import LogMelConfig
-from nnhw.sensors.pins import Pdm
-
 DECIMATION_LOG2, ORDER = 7, 3
+"""Logarithm of the bits of a sample; integrators, and combs, of the filter."""
 DECIMATION = 1 << DECIMATION_LOG2
 """Bits of a sample."""
 GAIN_LOG2 = ORDER * DECIMATION_LOG2
@@ -15,6 +13,7 @@ GAIN_LOG2 = ORDER * DECIMATION_LOG2
 WORD_SHIFT = 23 - GAIN_LOG2
 """By how many bits that number is shifted up, so that it is as large as a word of 24 bits."""
 FULL_SCALE = 1 << 15
+"""Amount of a bit of the simulated microphone, in units of a sample of 16 bits."""
 
 
 def filtered(bits: np.ndarray) -> np.ndarray:
@@ -55,8 +54,6 @@ def modulated(samples: np.ndarray) -> np.ndarray:
     return bits.reshape(*given.shape[:-1], -1)
 
 
-def heard(kind: str, front: LogMelConfig, signals: np.ndarray) -> np.ndarray:
-    """Return the samples of 16 bits that a front end gets where a simulated microphone of a kind hears signals."""
-    if kind != Pdm.kind:
-        return signals
-    return front.samples(filtered(modulated(signals)) << WORD_SHIFT)
+def received_words(samples: np.ndarray) -> np.ndarray:
+    """Return the words of 24 bits, int64 [.., n], that the filter makes of a simulated microphone's bits of samples."""
+    return filtered(modulated(samples)) << WORD_SHIFT

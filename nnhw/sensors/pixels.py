@@ -7,8 +7,16 @@ from typing import ClassVar
 
 import numpy as np
 
+from nnhw.sensors.base import FrontParts
+
 BLOCKS = (1, 2, 4, 8, 16)
+"""Pixels of a side of a square: powers of two, so that the average is a shift."""
 COLUMNS_MAX, FRAME_ELEMENTS_MAX = 512, 4096
+"""Sums that the memory of a row may have; elements that the buffer of a frame may have."""
+FRAMES_PER_S = 60.0
+"""Images a second for which a network is mapped where the user asks for no rate: a usual rate of cameras."""
+LOGIC_CELLS = 400
+"""Of all that stands around the network, measured with `examples/mnist_camera.py`, see `docs/how-to/sensor.md`."""
 PIXEL_CYCLES = 4
 """Fewest cycles of the design's clock from one pixel to the next: `pclk` is sampled by it, twice high and twice low."""
 
@@ -34,6 +42,10 @@ class PixelsConfig:
     layer: ClassVar[str] = "AveragePixels"
     signal_axes: ClassVar[int] = 2
     low: ClassVar[int] = 0
+    silence: ClassVar[int] = 0
+    sample_rate_hz: ClassVar[int] = 0
+    frames_per_s: ClassVar[float] = FRAMES_PER_S
+    may_drop_frames: ClassVar[bool] = True
 
     width: int
     height: int
@@ -87,6 +99,15 @@ class PixelsConfig:
     def area_log2(self) -> int:
         """Logarithm of the pixels of a square."""
         return 2 * (self.block.bit_length() - 1)
+
+    @property
+    def parts(self) -> FrontParts:
+        """See `SensorFront`: the sums of a row of squares."""
+        return FrontParts(((self.columns, 8 + self.area_log2),), (), 0, LOGIC_CELLS)
+
+    def received(self, kind: str, signals: np.ndarray) -> np.ndarray:
+        """See `SensorFront`: a camera sends the pixels as they are."""
+        return signals
 
     def codes(self, signals: np.ndarray) -> np.ndarray:
         """See `SensorFront`: one frame of each image uint8 [N, height, width]."""

@@ -18,7 +18,7 @@ from nnhw.engines.requantize import MultiplyShift
 from nnhw.engines.shared import Compute, SharedConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.families import ICE40
-from nnhw.flow.verification.boundaries import Comparison, Passing, compare_stages
+from nnhw.flow.verification.comparison import Comparison, Passing, compare_stages
 from nnhw.ir import BIPOLAR, Graph, run
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.mapper import map_body

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nnhw.accelerator.turns import FrameOrder
+from nnhw.accelerator.frame_order import FrameOrder
 
 
 @pytest.mark.parametrize("sequences", [1, 2, 3, 8])

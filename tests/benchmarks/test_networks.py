@@ -16,10 +16,13 @@ from benchmarks.networks import NETWORKS, Network
 from benchmarks.networks import data as network_data
 from nnhw.flow.models.lowering import lower_graph
 from nnhw.frontend import capture
+from tests.marks import covering
 
 GOLDEN_IMAGES = 1000
 GOLDEN_RIGHT = 993  # of them, by ai8x_mnist; of all 10,000, 9,944 are
 SMALL = ("tfc", "sensor", "ecg", "mlp", "cnn_small")  # 2 images of these, 1 of those that take seconds
+# One of each kind and of each width of codes; `benchmarks whole` runs all of them, up to RTL.
+KEPT = ("ai8x_mnist", "tfc_w1a1", "sensor_cnn1d", "ecg_autoencoder", "mlp784_w8a8", "resnet8_all4", "ds_cnn_all2")
 HOME = Path(network_data.__file__).parent
 
 
@@ -37,7 +40,7 @@ def test_networks_have_a_row_each() -> None:
     assert {network.module for network in NETWORKS.values()} == files
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", covering(NETWORKS, KEPT))
 def test_network_equals_its_reference_behind_every_pass(name: str) -> None:
     require(NETWORKS[name])
     model, example = NETWORKS[name].load()

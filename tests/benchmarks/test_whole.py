@@ -12,7 +12,7 @@ from benchmarks import whole
 from benchmarks.networks import NETWORKS
 from nnhw.boards import list_boards
 from nnhw.errors import MappingError
-from nnhw.flow.arrays import works
+from nnhw.flow.array_work import works
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.mapper import map_body
 from tests.mapping.networks import depthwise

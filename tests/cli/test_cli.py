@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 import nnhw
 from nnhw import cli
 from nnhw.cli import app
-from nnhw.flow.stages import STAGE_NAMES
+from nnhw.flow.build_stages import STAGE_NAMES
 from nnhw.passes import PIPELINE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -272,6 +272,12 @@ def test_cli_check_rejects_bits_without_data(float_net: str) -> None:
     result = nnhw_command("check", float_net, "--weight-bits", "4")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "need --calibrate DATA.npy" in result.stderr
+
+
+def test_cli_says_that_data_do_not_exist_before_it_loads_the_model(float_net: str, tmp_path: Path) -> None:
+    result = nnhw_command("build", float_net, "--calibrate", str(tmp_path / "no.npy"))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.strip() == f"Input: --calibrate: '{tmp_path / 'no.npy'}' does not exist; check the path"
 
 
 def test_cli_heads_a_model_file_that_fails_as_input(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ import nnhw.driver
 from nnhw import ir
 from nnhw.accelerator import Accelerator
 from nnhw.driver import BatchError, Device
+from nnhw.driver.connecting import make_model_link, read_program
 from nnhw.driver.framing import FrameReader, encode_frame
 from nnhw.driver.image import ProgramImage
 from nnhw.driver.links.model import ModelBoard, ModelLink
-from nnhw.driver.opening import make_model_link, read_program
 from nnhw.errors import InputError, LinkError
 from nnhw.protocol import REFUSAL_TEXT, Command, Frame, ProgramState, ProgramStatus, Reason, Refusal
 from sim.noise import FrameNoise, Noise

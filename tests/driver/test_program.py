@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from nnhw.driver import program as module
+from nnhw.driver import openfpgaloader as module
 from nnhw.driver.image import ProgramImage
-from nnhw.driver.program import find_loader, program, run_command
+from nnhw.driver.openfpgaloader import find_loader, program, run_command
 from nnhw.errors import BuildError, InputError, ToolError
 
 

@@ -16,10 +16,10 @@ import pytest
 from serial.tools import list_ports
 
 from nnhw.driver import BatchError
+from nnhw.driver.connecting import make_link
 from nnhw.driver.device import make_pace
 from nnhw.driver.links import serial as module
 from nnhw.driver.links.serial import SerialLink, UsbSerialLink, find_port
-from nnhw.driver.opening import make_link
 from nnhw.errors import ClosedError, LinkError
 from tests.driver.fakes import SwappedBoard, golden, make_accelerator, make_board, make_codes, open_toy, refusal
 

@@ -13,7 +13,7 @@ import pytest
 
 from nnhw import ir
 from nnhw.driver import BatchError, Device
-from nnhw.driver.arrays import as_array
+from nnhw.driver.conversion import as_array
 from nnhw.driver.links.base import closed_error
 from nnhw.driver.links.hardware import HardwareLink
 from nnhw.driver.links.model import ModelBoard, ModelLink

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nnhw.accelerator import Accelerator
 from nnhw.driver import BatchError, Device
 from nnhw.driver.links.model import ModelBoard, ModelLink
-from nnhw.driver.steps import StepStream
+from nnhw.driver.step_stream import StepStream
 from nnhw.errors import ClosedError, InputError, LinkError
 from nnhw.ir import Builder, Graph, IntType
 from nnhw.protocol import DeviceIdentity

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 import nnhw
 from nnhw.dynamo import Backend, backend, close, notes, parts
-from nnhw.dynamo.options import CompileOptions
+from nnhw.dynamo.compile_options import CompileOptions
 from nnhw.errors import BoardError, InputError, LinkError, MappingError
 from nnhw.nn import Int, QuantIdentity, QuantLinear, QuantReLU
 from tests.dynamo.models import Heads, Mixed, Residual, seeded, small_net

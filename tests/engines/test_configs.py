@@ -15,7 +15,7 @@ from nnhw.accelerator.stages import BUILT_IN
 from nnhw.engines.contract import EngineConfig
 from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.encoding import bits_for_range, decode, encode, pack_words, unpack_words
-from nnhw.engines.loops import LoopNest
+from nnhw.engines.loop_nest import LoopNest
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.pack import PackConfig
 from nnhw.engines.shared import SharedConfig
@@ -24,7 +24,7 @@ from nnhw.engines.window import WindowConfig
 from nnhw.errors import MappingError
 from nnhw.hdl.engine import HARDWARE
 from nnhw.ir import BIPOLAR, IntType
-from nnhw.mapping.cost.engines import _COSTS
+from nnhw.mapping.cost.engines import PARTS
 
 
 @st.composite
@@ -143,9 +143,9 @@ def test_every_engine_has_a_row_in_every_table() -> None:
 
     engines = below(EngineConfig)
     assert engines == set(BUILT_IN)
-    # The hardware of a shared engine is made of its array, and so is its cost.
+    # The hardware of a shared engine is made of its array, and so are its parts.
     assert engines - {SharedConfig} == HARDWARE.keys()
-    assert engines - {SharedConfig} == _COSTS.keys() - {PackConfig, UnpackConfig}
+    assert engines - {SharedConfig} == PARTS.keys() - {PackConfig, UnpackConfig}
 
 
 @pytest.mark.parametrize("kind", BUILT_IN, ids=lambda kind: kind.__name__)

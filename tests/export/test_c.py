@@ -21,7 +21,7 @@ from nnhw import ir
 from nnhw.errors import ExportError
 from nnhw.export.c import CProgram, make_c
 from nnhw.export.c.arena import Lifetime, place
-from nnhw.export.c.text import c_type, comment, identifier
+from nnhw.export.c.c_text import c_type, comment, identifier
 from nnhw.flow.commands.inspection import captured, lowered
 from nnhw.flow.tools.progress import SilentProgress
 from nnhw.flow.virtual.compiled import find_cc

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nnhw.export.c import kernels, words
-from nnhw.export.c.lines import fit_lines
+from nnhw.export.c import convolution_loop, words
 from nnhw.export.c.products import pack_rows, weight_bits
+from nnhw.export.c.wide_lines import fit_lines
 from nnhw.ir.types import IntType
 from nnhw.mapping.requantize import NormalSteps
 
@@ -67,8 +67,8 @@ def test_packed_weights_come_out_of_their_bytes(low: int, high: int, bits: int) 
 
 def test_layouts_hold_every_weight_once() -> None:
     taps = np.arange(1, 1 + 17 * 2 * 6).reshape(17, 2, 6)
-    laid = kernels.layout(taps)
-    assert laid.shape == (2, 2, 2, kernels.BLOCK, kernels.FACTORS)
+    laid = convolution_loop.layout(taps)
+    assert laid.shape == (2, 2, 2, convolution_loop.BLOCK, convolution_loop.FACTORS)
     assert (laid.transpose(0, 3, 1, 2, 4).reshape(32, 2, 8)[:17, :, :6] == taps).all()
     assert np.count_nonzero(laid) == taps.size
     rows = np.arange(1, 1 + 9 * 11).reshape(9, 11)

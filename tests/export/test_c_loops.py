@@ -11,7 +11,7 @@ from benchmarks.random_recurrent import random_recurrent
 from nnhw import ir
 from nnhw.errors import ExportError
 from nnhw.export.c import CProgram, make_c
-from nnhw.export.c.text import c_type
+from nnhw.export.c.c_text import c_type
 from nnhw.flow.virtual.compiled import find_cc
 from nnhw.passes import Parts, lower, split
 from tests.export.test_c import Library, compiled

@@ -25,8 +25,8 @@ from nnhw.errors import InputError
 from nnhw.export.driver import DriverModel, make_driver
 from nnhw.flow.commands.exporting_driver import export_driver
 from nnhw.flow.virtual.compiled import find_cc
-from nnhw.flow.virtual.device import make_linked_device
-from nnhw.hdl.link.device import LinkedEngine
+from nnhw.flow.virtual.device_hardware import make_linked_device
+from nnhw.hdl.link.linked_engine import LinkedEngine
 from nnhw.hdl.link.spi import SpiDevice
 from nnhw.nn import Int, QuantLinear, UInt
 from nnhw.protocol import DeviceIdentity

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
 from nnhw.engines.shared.counters import program_parts
-from nnhw.export.layout import Box, Drawing, lay_out
+from nnhw.export.box_layout import Box, Drawing, lay_out
 from nnhw.export.svg import graph_picture, to_svg
-from nnhw.flow.arrays import works
-from nnhw.flow.budget import map_on_board
+from nnhw.flow.array_work import works
+from nnhw.flow.board_budget import map_on_board
 from nnhw.flow.commands.drawing import graph_svg
 from nnhw.flow.options import Options
 from nnhw.frontend import load_source

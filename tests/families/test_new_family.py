@@ -11,7 +11,7 @@ import pytest
 
 import nnhw
 from nnhw.boards import list_boards
-from nnhw.driver.program import BITSTREAMS
+from nnhw.driver.openfpgaloader import BITSTREAMS
 from nnhw.engines.arithmetic import DSP_OPERAND_BITS
 from nnhw.engines.large_ram import LARGE_BITS, LARGE_WORDS
 from nnhw.families import FAMILIES, Family
@@ -73,15 +73,6 @@ def test_family_has_tools_that_can_be_found_and_models_that_are_there(family: Fa
     assert all(name in TOOLS for name in family.tools.names)
     own = family.models.own
     assert own is None or (PACKAGE / "flow" / "verification" / own).is_file()
-
-
-@EVERY
-def test_family_prices_grow_with_what_is_priced(family: Family) -> None:
-    logic = family.logic
-    for price in (logic.register, logic.adder, logic.sum, logic.chain, logic.buffer, logic.counter, logic.comparison):
-        costs = [price(size) for size in (8, 16, 32, 64)]
-        assert [cost.lc for cost in costs] == sorted(cost.lc for cost in costs)
-        assert all(cost.ff == 0 for cost in costs) or not logic.flip_flop_packs
 
 
 def names_compared(tree: ast.Module) -> list[int]:

@@ -20,9 +20,9 @@ from nnhw.errors import BoardError, DoesNotFitError, InputError
 from nnhw.fitting import Fits, fit_file
 from nnhw.fitting import advice as advice_module
 from nnhw.fitting.advice import advise
-from nnhw.fitting.rendering import render_advice
 from nnhw.fitting.sweep import devices, parse_widths
-from nnhw.flow.budget import available, map_on_board
+from nnhw.fitting.tables import render_advice
+from nnhw.flow.board_budget import available, map_on_board
 from nnhw.flow.options import Options
 from nnhw.flow.tools.progress import SilentProgress
 from nnhw.frontend.source import Source

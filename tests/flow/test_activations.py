@@ -15,15 +15,18 @@ from nnhw.boards import load_board
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.requantize import CommonSteps
 from nnhw.families import ICE40
-from nnhw.flow.budget import map_on_board
+from nnhw.flow.board_budget import map_on_board
 from nnhw.flow.options import Options
 from nnhw.ir import Graph
 from nnhw.mapping.cost import accelerator_cost
 from nnhw.mapping.shared.search.cost import array_cost
 from tests.mapping.test_mapper import check_equal
+from tests.marks import covering
 from tests.sim.test_benches import pytestmark as needs_simulator
 
 CURVED = [name for name in ACTIVATIONS if name != "relu"]
+# Bounded and odd, with a minimum, two lines of one slope for all and one a channel, in pieces.
+TYPICAL = ("tanh", "gelu", "leaky_relu", "prelu", "hardswish")
 
 
 @cache
@@ -51,7 +54,7 @@ def common_steps(accelerator: Accelerator) -> list[CommonSteps]:
     return [each for each in requantizers if isinstance(each, CommonSteps)]
 
 
-@pytest.mark.parametrize("name", CURVED)
+@pytest.mark.parametrize("name", covering(CURVED, TYPICAL))
 def test_mlp_of_8_bits_with_any_activation_fits_a_up5k(name: str) -> None:
     accelerator = mapped(name)
     assert accelerator_cost(accelerator, ICE40).ebr <= 28
@@ -67,7 +70,7 @@ def test_mlp_of_8_bits_with_common_steps_equals_reference_in_rtl(name: str) -> N
     assert rtl_difference(accelerator, body, extreme_codes(body, np.random.default_rng(0))) == ""
 
 
-@pytest.mark.parametrize("name", CURVED)
+@pytest.mark.parametrize("name", covering(CURVED, TYPICAL))
 def test_mlp_of_8_bits_with_any_activation_runs_on_a_shared_engine_of_a_up5k(name: str) -> None:
     accelerator = mapped_shared(name)
     (program,) = accelerator.programs

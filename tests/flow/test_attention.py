@@ -24,8 +24,11 @@ from tests.flow.test_rows import lowered
 from tests.mapping.attention import scores_of_heads
 from tests.mapping.shared.programs import array_of
 from tests.mapping.test_mapper import LARGE, check_equal
+from tests.marks import covering
 from tests.nn.test_attention import FEATURES, FORMS, LAYERS, ROWS, Function, batch
 from tests.sim.test_benches import pytestmark as needs_simulator
+
+IN_RTL = ("masked", "across", "written_out", "tokens", "first_gelu_0.1", "last_relu_0.1")
 
 
 @functools.cache
@@ -46,7 +49,7 @@ def test_attention_equals_reference_from_ir_to_golden_stages(name: str) -> None:
 
 
 @needs_simulator
-@pytest.mark.parametrize("name", ["masked", "across", "written_out", "tokens", "first_gelu_0.1", "last_relu_0.1"])
+@pytest.mark.parametrize("name", covering(IN_RTL, ("masked", "first_gelu_0.1")))
 def test_attention_equals_reference_in_rtl(name: str) -> None:
     body = body_of(name)
     accelerator = map_body(body, "test", LARGE, target_interval=1000, family=ECP5)
@@ -101,7 +104,7 @@ def random_attention(seed: int) -> tuple[nn.Module, Tensor]:
     return model, torch.randn(6, model.rows, model.width)
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", covering(range(16), range(4)))
 def test_random_attention_equals_reference_from_ir_to_golden_stages(seed: int) -> None:
     found = check_network(seed, mapped=True, make=random_attention)
     assert (found.refused, found.failure) == ("", "")

@@ -9,7 +9,7 @@ import pytest
 from nnhw.boards import load_board
 from nnhw.errors import MappingError
 from nnhw.families import FAMILIES
-from nnhw.flow.budget import map_on_board
+from nnhw.flow.board_budget import map_on_board
 from nnhw.flow.options import Options
 from nnhw.flow.style import map_in_style
 from nnhw.ir import IntType
@@ -24,7 +24,7 @@ def test_engines_get_what_the_link_and_the_placer_leave(name: str, spare: int, m
         taken.append(arguments[2])
         return map_in_style(*arguments)
 
-    monkeypatch.setattr("nnhw.flow.budget.map_in_style", seen)
+    monkeypatch.setattr("nnhw.flow.board_budget.map_in_style", seen)
     board = load_board(name)
     map_on_board(make_body((4,), IntType(0, 3), [LayerSpec(2, steps=0)]), board, Options(style="streaming"))
     assert taken[0].ebr == board.resources.ebr - FAMILIES[board.family].room.link.ebr - spare

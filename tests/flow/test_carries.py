@@ -24,6 +24,7 @@ from nnhw.flow.tools.processes import ToolFailure
 from nnhw.flow.tools.toolchain import run_yosys
 
 BITS = 6
+PORTS = (("a", In, BITS), ("b", In, BITS), ("c", In, 1), ("o", Out, BITS + 2))
 
 
 class Sums(wiring.Component):
@@ -31,7 +32,7 @@ class Sums(wiring.Component):
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        super().__init__({"a": In(BITS), "b": In(BITS), "c": In(1), "o": Out(BITS + 2)})
+        super().__init__({name: way(bits) for name, way, bits in PORTS})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -55,12 +56,38 @@ class Sums(wiring.Component):
 KINDS = ("add", "odd", "subtract", "carry_in", "negate", "compare", "constant", "increment", "chained", "beside")
 
 
-def netlist(kind: str, folder: Path) -> dict[str, Any]:
-    """Write the netlist `long.json` of one kind; return its module."""
-    (folder / "design.il").write_text(rtlil.convert(Sums(kind), name="top", emit_src=False), encoding="utf-8")
-    run_yosys(["read_rtlil design.il", "synth_ecp5 -top top", "select top", "write_json -selected long.json"], folder)
-    module: dict[str, Any] = json.loads((folder / "long.json").read_text(encoding="utf-8"))["modules"]["top"]
-    return module
+class AllSums(wiring.Component):
+    """All kinds, each a module of its own that takes and gives its own bits."""
+
+    def __init__(self) -> None:
+        super().__init__({f"{name}_{kind}": way(bits) for kind in KINDS for name, way, bits in PORTS})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        for kind in KINDS:
+            m.submodules[kind] = sums = Sums(kind)
+            m.d.comb += [getattr(sums, name).eq(getattr(self, f"{name}_{kind}")) for name in "abc"]
+            m.d.comb += getattr(self, f"o_{kind}").eq(sums.o)
+        return m
+
+
+@pytest.fixture(scope="module")
+def netlists(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """The netlists of all kinds, of one synthesis that keeps their modules apart: {kind: module}."""
+    folder = tmp_path_factory.mktemp("sums")
+    (folder / "design.il").write_text(rtlil.convert(AllSums(), name="top", emit_src=False), encoding="utf-8")
+    made = ["read_rtlil design.il", "synth_ecp5 -top top -noflatten", "select top.*", "write_json -selected all.json"]
+    run_yosys(made, folder)
+    modules = json.loads((folder / "all.json").read_text(encoding="utf-8"))["modules"]
+    return {kind: modules[f"top.{kind}"] for kind in KINDS}
+
+
+def netlist(module: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Write a netlist as `long.json`; return a copy that a test may change."""
+    write(module, "top", folder)
+    (folder / "top.json").rename(folder / "long.json")
+    copy: dict[str, Any] = json.loads(json.dumps(module))
+    return copy
 
 
 def without_registers(module: dict[str, Any]) -> dict[str, Any]:
@@ -91,17 +118,17 @@ def driven(module: dict[str, Any], value: str) -> dict[str, Any]:
     return copy
 
 
-def prove(folder: Path) -> None:
-    """Prove that `long.json` and `short.json` are equal for every input."""
-    run_yosys(
+def prove(folder: Path, *kinds: str) -> None:
+    """Prove that `long.json` and `short.json` of each folder are equal for every input."""
+    steps = [
         [
-            *("read_json long.json", "setattr -mod -unset top top", "read_json short.json"),
-            *("read_verilog -overwrite +/ecp5/cells_sim.v", "hierarchy", "proc", "flatten"),
-            "miter -equiv -flatten -make_outputs top short miter",
-            "sat -verify -prove trigger 0 miter",
-        ],
-        folder,
-    )
+            *("design -reset", f"read_json {kind}/long.json", "setattr -mod -unset top top"),
+            *(f"read_json {kind}/short.json", "read_verilog -overwrite +/ecp5/cells_sim.v", "hierarchy", "proc"),
+            *("flatten", "miter -equiv -flatten -make_outputs top short miter", "sat -verify -prove trigger 0 miter"),
+        ]
+        for kind in kinds or (".",)
+    ]
+    run_yosys([step for each in steps for step in each], folder)
 
 
 def halves(module: dict[str, Any]) -> tuple[int, int]:
@@ -114,23 +141,23 @@ def halves(module: dict[str, Any]) -> tuple[int, int]:
     return len(cells), ends
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_short_chains_are_equal_to_those_of_synthesis(kind: str, tmp_path: Path) -> None:
-    module = netlist(kind, tmp_path)
-    long, ends = halves(module)
-    assert shorten_chains(module) == (long > 0)
-    short, open_ends = halves(module)
-    assert open_ends == 0
-    assert short <= long + ends
-    long_module = json.loads((tmp_path / "long.json").read_text(encoding="utf-8"))["modules"]["top"]
-    write(without_registers(long_module), "top", tmp_path)
-    (tmp_path / "top.json").rename(tmp_path / "long.json")
-    write(driven(without_registers(module), "1"), "short", tmp_path)
-    prove(tmp_path)
+def test_short_chains_are_equal_to_those_of_synthesis(netlists: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    for kind in KINDS:
+        folder = tmp_path / kind
+        folder.mkdir()
+        module = netlist(netlists[kind], folder)
+        long, ends = halves(module)
+        assert shorten_chains(module) == (long > 0)
+        short, open_ends = halves(module)
+        assert open_ends == 0
+        assert short <= long + ends
+        netlist(without_registers(netlists[kind]), folder)
+        write(driven(without_registers(module), "1"), "short", folder)
+    prove(tmp_path, *KINDS)
 
 
-def test_proof_finds_a_wrong_table(tmp_path: Path) -> None:
-    module = netlist("add", tmp_path)
+def test_proof_finds_a_wrong_table(netlists: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    module = netlist(netlists["add"], tmp_path)
     shorten_chains(module)
     first = next(cell for cell in module["cells"].values() if cell["connections"]["CIN"] == ["x"])
     first["parameters"]["INIT0"] = f"{0b1111:016b}"
@@ -139,8 +166,8 @@ def test_proof_finds_a_wrong_table(tmp_path: Path) -> None:
         prove(tmp_path)
 
 
-def test_adder_takes_no_cell_beside_its_bits(tmp_path: Path) -> None:
-    module = netlist("add", tmp_path)
+def test_adder_takes_no_cell_beside_its_bits(netlists: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    module = netlist(netlists["add"], tmp_path)
     shorten_chains(module)
     assert halves(module) == ((BITS + 2) // 2, 0)
 
@@ -151,15 +178,15 @@ def carries_in(module: dict[str, Any]) -> Counter[str]:
     return Counter(carry for carry in cells if isinstance(carry, str))
 
 
-def test_chains_share_tiles(tmp_path: Path) -> None:
-    module = netlist("beside", tmp_path)
+def test_chains_share_tiles(netlists: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    module = netlist(netlists["beside"], tmp_path)
     assert carries_in(module).total() == 2
     shorten_chains(module)
     assert carries_in(module) == {"x": 1}
 
 
-def test_chains_that_are_short_stay_as_they_are(tmp_path: Path) -> None:
-    netlist("add", tmp_path)
+def test_chains_that_are_short_stay_as_they_are(netlists: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    netlist(netlists["add"], tmp_path)
     path = tmp_path / "long.json"
     rewrite(path, load_board("ulx3s_25f"))
     once = path.read_text(encoding="utf-8")
@@ -218,8 +245,7 @@ def crowd(chains: int, bits: int) -> dict[str, Any]:
 
 def test_row_of_chains_may_take_several_cells_more_than_they_took(tmp_path: Path) -> None:
     module = crowd(chains=5, bits=8)
-    write(without_registers(module), "top", tmp_path)
-    (tmp_path / "top.json").rename(tmp_path / "long.json")
+    netlist(without_registers(module), tmp_path)
     assert halves(module)[0] == 20
     shorten_chains(module)
     assert halves(module) == (23, 0)

@@ -12,17 +12,17 @@ import pytest
 from nnhw import ir
 from nnhw.accelerator import Accelerator
 from nnhw.driver import Device
+from nnhw.driver.connecting import make_model_link
 from nnhw.driver.image import ProgramImage
 from nnhw.driver.links.hardware import HardwareLink
-from nnhw.driver.opening import make_model_link
 from nnhw.driver.session import Session
 from nnhw.engines.shared import ArrayConfig, Emit
 from nnhw.engines.shared.cycles import program_cycles
 from nnhw.errors import InputError, LinkError
 from nnhw.flow.options import load_array
 from nnhw.flow.running.measuring import count_parts, measure_parts
-from nnhw.flow.verification.counters import program_rows
-from nnhw.flow.virtual.device import make_device
+from nnhw.flow.verification.record_cycles import program_rows
+from nnhw.flow.virtual.device_hardware import make_device
 from nnhw.flow.virtual.virtual_board import CompiledHardware, compile_component
 from nnhw.ir import Graph
 from nnhw.mapping.shared.accelerator import assemble

@@ -13,6 +13,7 @@ from nnhw.errors import BuildError, InputError
 from nnhw.flow.virtual import compiled
 from nnhw.flow.virtual.compiled import (
     LIBRARY,
+    RUNTIME_EFFORT,
     CompiledProduct,
     Compiler,
     compile_library,
@@ -28,7 +29,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
 
     def compile_units(compiler: Compiler, folder: Path, units: Mapping[str, tuple[Path, str]]) -> None:
-        for name in units:
+        for name, (_, effort) in units.items():
+            assert effort == RUNTIME_EFFORT
             names.append(name)
             (folder / name).write_bytes(b"object")
 

@@ -9,10 +9,10 @@ import pytest
 
 from nnhw.boards import load_board
 from nnhw.engines.shared.counters import program_parts
-from nnhw.flow.budget import map_on_board
+from nnhw.flow.board_budget import map_on_board
 from nnhw.flow.options import Options
-from nnhw.flow.verification.counters import Counted, program_rows
 from nnhw.flow.verification.equality import check_equality
+from nnhw.flow.verification.record_cycles import Counted, program_rows
 from tests.flow.test_virtual import needs_compiler
 from tests.mapping.bodies import codes_of
 from tests.mapping.shared.networks import NETWORKS

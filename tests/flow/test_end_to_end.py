@@ -23,10 +23,13 @@ from nnhw.flow.options import Options
 from nnhw.flow.pipeline import Build, build_file
 from nnhw.frontend import load_source
 from tests.conftest import SMALL_NET
+from tests.marks import covering
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = {"design.json", "accelerator.v", "device.v", "report.json", "timing.json"}
 
+
+BUILT = (("icebreaker", None), ("ice40_hx8k_b_evn", 48e6), ("ulx3s_25f", None))
 
 BuildOn = Callable[[str, float | None, str], Build]
 
@@ -45,7 +48,7 @@ def build_on(tmp_path_factory: pytest.TempPathFactory) -> BuildOn:
     return build
 
 
-@pytest.mark.parametrize(("board", "clock_hz"), [("icebreaker", None), ("ice40_hx8k_b_evn", 48e6), ("ulx3s_25f", None)])
+@pytest.mark.parametrize(("board", "clock_hz"), covering(BUILT, (BUILT[0], BUILT[-1])))
 def test_end_to_end_bitstream_holds_its_clock_and_computes_the_model(
     small_net: str, build_on: BuildOn, board: str, clock_hz: float | None
 ) -> None:

@@ -20,8 +20,8 @@ from nnhw.flow.implementation.rewriting import REWRITES, rewrite
 from nnhw.flow.implementation.unneeded import declared_memories
 from nnhw.flow.tools.processes import run
 from nnhw.flow.tools.toolchain import find_tool, prepare
-from nnhw.hdl.array import SystolicArray
 from nnhw.hdl.names import BLOCK, WeightBlock, parse_weight_block, weights_name
+from nnhw.hdl.systolic_array import SystolicArray
 from sim.cases import INT8, matmul
 
 COLUMNS = [[f"{column}/{row}" for row in range(4)] for column in range(8)]

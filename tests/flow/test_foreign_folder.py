@@ -21,11 +21,11 @@ import nnhw
 from nnhw.cli import app
 from nnhw.driver import open as open_driver
 from nnhw.errors import BuildError, NnhwError
+from nnhw.flow.build_stages import STAGE_NAMES
 from nnhw.flow.folder.build_folder import MANIFEST, BuildFolder
 from nnhw.flow.options import Options
 from nnhw.flow.pipeline import Build, run_build
 from nnhw.flow.running.finished import program, run_file, trust_build
-from nnhw.flow.stages import STAGE_NAMES
 from nnhw.flow.tools.progress import SilentProgress
 from nnhw.frontend import Source, load_source
 from nnhw.nn import Int, QuantLinear, UInt

@@ -14,8 +14,8 @@ from nnhw.driver.image import ProgramImage
 from nnhw.driver.links.hardware import HardwareLink
 from nnhw.engines.shared.counters import program_parts
 from nnhw.flow.running.measuring import measure_parts
-from nnhw.flow.verification.counters import program_rows
-from nnhw.flow.virtual.device import make_device
+from nnhw.flow.verification.record_cycles import program_rows
+from nnhw.flow.virtual.device_hardware import make_device
 from nnhw.flow.virtual.virtual_board import CompiledHardware, compile_component
 from nnhw.ir import Graph
 from nnhw.mapping.shared.accelerator import assemble
@@ -27,6 +27,7 @@ from tests.mapping.bodies import codes_of
 from tests.mapping.shared.networks import NETWORKS
 from tests.mapping.shared.programs import array_of
 from tests.mapping.shared.test_fusion import separable
+from tests.marks import covering
 
 CLOCK_HZ = 12_000_000
 CASES = {
@@ -46,7 +47,7 @@ def accelerator_of(name: str) -> tuple[Graph, Accelerator]:
 
 
 @needs_compiler
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", covering(CASES, ("planes", "residual", "zero point")))
 def test_layers_that_take_turns_equal_the_ir_at_everything_they_store(name: str) -> None:
     body, accelerator = accelerator_of(name)
     check_hardware(accelerator, body)

@@ -23,6 +23,7 @@ from tests.flow.test_rows import lowered
 from tests.mapping.products import PRODUCTS, squeeze_and_excitation
 from tests.mapping.shared.programs import array_of
 from tests.mapping.test_mapper import LARGE, check_equal
+from tests.marks import covering
 from tests.nn.test_pairs import BLOCKS, made
 from tests.sim.test_benches import pytestmark as needs_simulator
 
@@ -44,8 +45,11 @@ def test_gates_equal_reference_from_ir_to_golden_stages(name: str) -> None:
     check_equal(body, accelerator)
 
 
+IN_RTL = ("mobilenet_v3", "classic", "glu_of_rows", "greater")
+
+
 @needs_simulator
-@pytest.mark.parametrize("name", ["mobilenet_v3", "classic", "glu_of_rows", "greater"])
+@pytest.mark.parametrize("name", covering(IN_RTL, ("mobilenet_v3", "greater")))
 def test_gates_equal_reference_in_rtl(name: str) -> None:
     body = body_of(name)
     accelerator = map_body(body, "test", LARGE, target_interval=3000)

@@ -17,7 +17,7 @@ from nnhw.frontend import capture
 from nnhw.ir import Graph
 from nnhw.nn import Int, QuantConv2d, QuantLinear, QuantReLU, UInt
 from nnhw.passes import Parts
-from nnhw.passes.pipeline import PIPELINE
+from nnhw.passes.order import PIPELINE
 
 IMAGES = torch.linspace(-2, 2, 6 * 25).reshape(6, 1, 5, 5)
 

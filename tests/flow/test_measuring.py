@@ -17,10 +17,10 @@ from nnhw.driver.image import ProgramImage
 from nnhw.driver.links.hardware import HardwareLink
 from nnhw.engines.shared.counters import least_cycles, program_parts
 from nnhw.errors import InputError
-from nnhw.flow.budget import map_on_board
+from nnhw.flow.board_budget import map_on_board
 from nnhw.flow.options import Options
 from nnhw.flow.running.measuring import count_parts, measure_parts
-from nnhw.flow.virtual.device import make_device
+from nnhw.flow.virtual.device_hardware import make_device
 from nnhw.flow.virtual.virtual_board import CompiledHardware, compile_component
 from nnhw.ir import Graph
 from tests.driver.fakes import make_accelerator, make_board, open_toy

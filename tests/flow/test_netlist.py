@@ -13,13 +13,13 @@ from nnhw.boards import Board, load_board
 from nnhw.errors import BuildError, LinkError
 from nnhw.families import FAMILIES
 from nnhw.flow.implementation.synthesis import synthesize
-from nnhw.flow.implementation.timing import usable_clocks
+from nnhw.flow.implementation.timing_closure import usable_clocks
 from nnhw.flow.options import Options
 from nnhw.flow.pipeline import build_file
 from nnhw.flow.tools.progress import SilentProgress
 from nnhw.flow.verification import netlist
 from nnhw.flow.verification.netlist import Pins, find_pins, netlist_verilog, run_netlist, with_rate
-from nnhw.flow.virtual.device import make_linked_device
+from nnhw.flow.virtual.device_hardware import make_linked_device
 from nnhw.hdl.top import make_top
 
 CONV_NET = """

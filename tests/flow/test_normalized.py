@@ -22,6 +22,7 @@ from tests.flow.test_rows import Forward, Net, lowered
 from tests.mapping.networks import I4, Network
 from tests.mapping.shared.programs import array_of
 from tests.mapping.test_mapper import LARGE, check_equal
+from tests.marks import covering
 from tests.sim.test_benches import pytestmark as needs_simulator
 
 INT8 = IntType(-128, 127)
@@ -74,7 +75,7 @@ def test_normalized_networks_equal_reference_from_ir_to_golden_stages(name: str)
 
 
 @needs_simulator
-@pytest.mark.parametrize("name", ["tokens", "raw", "two"])
+@pytest.mark.parametrize("name", covering(("tokens", "raw", "two"), ("raw", "two")))
 def test_normalized_networks_equal_reference_in_rtl(name: str) -> None:
     body = body_of(name)
     accelerator = map_body(body, "test", LARGE, target_interval=2000)
@@ -153,7 +154,7 @@ def test_softmaxes_equal_the_interpreter_in_golden_stages(name: str) -> None:
 
 
 @needs_simulator
-@pytest.mark.parametrize("name", SOFTMAXES)
+@pytest.mark.parametrize("name", covering(SOFTMAXES, ("features", "masked_tokens")))
 def test_softmaxes_equal_the_interpreter_in_rtl(name: str) -> None:
     body = SOFTMAXES[name]()
     accelerator = map_body(body, "test", LARGE, target_interval=3000)
@@ -185,7 +186,7 @@ def random_normalized(seed: int) -> tuple[nn.Sequential, Tensor]:
 
 
 @pytest.mark.usefixtures("deep_fifos")
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", covering(range(12), range(3)))
 def test_random_normalized_networks_equal_reference_from_ir_to_golden_stages(seed: int) -> None:
     found = check_network(seed, mapped=True, make=random_normalized)
     assert (found.refused, found.failure) == ("", "")

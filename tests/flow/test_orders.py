@@ -23,6 +23,7 @@ from nnhw.nn import Bipolar, Int, QuantConv1d, QuantConv2d, QuantLinear, Sign, U
 from tests.flow.test_rows import lowered
 from tests.mapping.shared.programs import array_of
 from tests.mapping.test_mapper import LARGE, check_equal
+from tests.marks import covering
 from tests.sim.test_benches import pytestmark as needs_simulator
 
 Forward = Callable[[Any, Tensor], Tensor]
@@ -141,6 +142,7 @@ PRODUCTS: dict[str, tuple[Forward, tuple[int, ...]]] = {
     "without_arrow": (lambda m, x: m.sums(torch.einsum("bri,hio", of_rows(m, x), m.weights)), ROWS),
 }
 NETWORKS = ORDERS | JOINS | PRODUCTS
+IN_RTL = ("shuffle", "pixel_shuffle", "mixer", "height", "width", "heads")
 
 
 @functools.cache
@@ -202,7 +204,7 @@ def test_mixer_of_a_float_model_is_quantized_and_equal_to_golden_stages() -> Non
 
 
 @needs_simulator
-@pytest.mark.parametrize("name", ["shuffle", "pixel_shuffle", "mixer", "height", "width", "heads"])
+@pytest.mark.parametrize("name", covering(IN_RTL, ("pixel_shuffle", "width", "heads")))
 def test_orders_equal_reference_in_rtl(name: str) -> None:
     body = body_of(name)
     accelerator = map_body(body, "test", LARGE, target_interval=6000)

@@ -28,7 +28,7 @@ from nnhw.flow.implementation.patching import Base, DiffersError, describe, patc
 from nnhw.flow.options import Options
 from nnhw.flow.pipeline import Build, run_build
 from nnhw.flow.tools.progress import SilentProgress
-from nnhw.flow.virtual.device import make_linked_device
+from nnhw.flow.virtual.device_hardware import make_linked_device
 from nnhw.frontend import Source, load_source
 from nnhw.hdl.pll import nearest_at_most
 from nnhw.hdl.top import make_top

@@ -16,10 +16,10 @@ import pytest
 
 from nnhw.errors import BuildError, InputError, MappingError
 from nnhw.flow import pipeline
+from nnhw.flow.build_stages import STAGE_NAMES, STAGES, Job, dependents
 from nnhw.flow.folder.build_folder import MANIFEST, BuildFolder, read_json
 from nnhw.flow.options import Options, load_overrides
 from nnhw.flow.pipeline import Build, build_file, model_name
-from nnhw.flow.stages import STAGE_NAMES, STAGES, Job, dependents
 from nnhw.flow.tools.processes import ToolRun
 from nnhw.flow.tools.processes import run as run_tool
 from nnhw.flow.tools.progress import SilentProgress
@@ -103,7 +103,7 @@ def test_pipeline_makes_all_anew_with_other_code(
 ) -> None:
     estimate(small_net, tmp_path / "b")
     ran.clear()
-    monkeypatch.setattr("nnhw.flow.stages.code_hash", lambda: "changed")
+    monkeypatch.setattr("nnhw.flow.build_stages.code_hash", lambda: "changed")
     estimate(small_net, tmp_path / "b")
     assert ran == ["capture", "lower", "map"]
 
@@ -331,10 +331,19 @@ def test_pipeline_rejects_a_rate_out_of_reach(small_net: str, tmp_path: Path) ->
 @pytest.mark.parametrize("value", [0, -1.0, float("inf"), float("nan")])
 def test_options_rejects_rates(option: str, value: float) -> None:
     """The message has the name and the unit of the command line."""
-    name, unit, of_one = {"clock_hz": ("--clock", "MHz", 1e6), "target_fps": ("--target-fps", "frames/s", 1)}[option]
+    needed, of_one = {
+        "clock_hz": ("--clock needs a number of MHz from 0.001 to 10000", 1e6),
+        "target_fps": ("--target-fps needs a positive number of frames/s", 1),
+    }[option]
     with pytest.raises(InputError) as error:
         Options(**{option: value * of_one})  # type: ignore[arg-type]
-    assert str(error.value) == f"{name} needs a positive number of {unit}, given {value:g}"
+    assert str(error.value) == f"{needed}, given {value:g}"
+
+
+@pytest.mark.parametrize("clock_mhz", [1e300, 10_001, 0.0009])
+def test_options_rejects_clocks_that_no_hardware_has(clock_mhz: float) -> None:
+    with pytest.raises(InputError, match=r"--clock needs a number of MHz from 0.001 to 10000, given"):
+        Options(clock_hz=clock_mhz * 1e6)
 
 
 @pytest.mark.parametrize("option", ["seeds", "jobs", "frames", "netlist_frames", "sequences"])

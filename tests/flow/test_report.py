@@ -23,8 +23,8 @@ from nnhw.driver.device import CountedWork
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.shared.counters import program_parts
 from nnhw.engines.timing import Schedule
-from nnhw.flow.arrays import works
-from nnhw.flow.budget import map_on_board
+from nnhw.flow.array_work import works
+from nnhw.flow.board_budget import map_on_board
 from nnhw.flow.commands.terminal import render_boards, render_report, render_run
 from nnhw.flow.models.lowering import lower_graph
 from nnhw.flow.options import Options
@@ -32,7 +32,7 @@ from nnhw.flow.report import link_rate, make_report
 from nnhw.flow.running.accuracy import score
 from nnhw.flow.running.finished import FileRun
 from nnhw.flow.running.measuring import count_parts
-from nnhw.flow.verification.counters import Counted, program_rows
+from nnhw.flow.verification.record_cycles import Counted, program_rows
 from nnhw.frontend import capture
 from nnhw.ir.types import BIPOLAR, IntType
 from nnhw.links import Uart

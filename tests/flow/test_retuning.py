@@ -21,7 +21,7 @@ from nnhw.flow.implementation.asc import transfer
 from nnhw.flow.implementation.bitstream import BitstreamRequest, build_bitstream
 from nnhw.flow.implementation.retuning import pll_parameters, retune, without_pll
 from nnhw.flow.implementation.synthesis import synthesize
-from nnhw.flow.implementation.timing import usable_clocks
+from nnhw.flow.implementation.timing_closure import usable_clocks
 from nnhw.hdl.link.uart import UartReceiver, UartTransmitter
 from nnhw.hdl.pll import nearest_at_most
 from nnhw.hdl.top import make_top

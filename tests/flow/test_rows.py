@@ -23,6 +23,7 @@ from nnhw.nn import Int, QuantConv1d, QuantConv2d, QuantLinear, UInt
 from nnhw.passes import Parts
 from tests.mapping.shared.programs import array_of
 from tests.mapping.test_mapper import LARGE, check_equal
+from tests.marks import covering
 from tests.sim.test_benches import pytestmark as needs_simulator
 
 Forward = Callable[[Any, Tensor], Tensor]
@@ -154,7 +155,7 @@ def random_rows(seed: int) -> tuple[nn.Sequential, Tensor]:
     return nn.Sequential(*modules).eval(), torch.randn(6, *shape)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", covering(range(12), range(3)))
 def test_random_rows_equal_reference_from_ir_to_golden_stages(seed: int) -> None:
     found = check_network(seed, mapped=True, make=random_rows)
     assert (found.refused, found.failure) == ("", "")

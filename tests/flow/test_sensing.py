@@ -14,22 +14,24 @@ import torch
 from torch import nn
 
 import nnhw
+from nnhw import sensors
 from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
 from nnhw.errors import BoardError, DoesNotFitError, InputError, MappingError
 from nnhw.flow.implementation.cells import NETLIST
 from nnhw.flow.implementation.synthesis import synthesize
-from nnhw.flow.implementation.timing import usable_clocks
+from nnhw.flow.implementation.timing_closure import usable_clocks
 from nnhw.flow.options import Options
 from nnhw.flow.pipeline import build_file
-from nnhw.flow.sensing import check_formats, check_speed, sensor_options
+from nnhw.flow.sensor_build import check_formats, check_speed, sensor_options
 from nnhw.flow.tools.progress import SilentProgress
 from nnhw.flow.verification import sensing
 from nnhw.flow.verification.netlist import find_pins, sensor_bench
-from nnhw.flow.verification.sensing import run_sensor, run_sensor_netlist
-from nnhw.flow.virtual.device import make_sensor_device
+from nnhw.flow.verification.sensing import PLAYERS, run_sensor, run_sensor_netlist
+from nnhw.flow.virtual.device_hardware import make_sensor_device
 from nnhw.flow.virtual.sensor import SensorOutput
 from nnhw.frontend.source import Source, sensed
+from nnhw.hdl.sensors.sensor_device import CONNECTIONS
 from nnhw.hdl.top import make_top
 from nnhw.nn import AveragePixels, Int, LogMel, QuantConv2d, QuantLinear, QuantReLU, SensorModel, UInt
 from nnhw.sensors import LogMelConfig
@@ -233,6 +235,19 @@ def test_boards_without_the_pins_or_the_link_are_named_before_the_model_is_read(
         build_file("nowhere.py", "icestick", Options(input="i2s"))
     with pytest.raises(BoardError, match="board 'icestick' has no link 'usb'"):
         build_file("nowhere.py", "icestick", Options(link="usb"))
+
+
+def test_front_ends_and_sensors_have_a_row_in_every_table() -> None:
+    fronts = [front for front in vars(sensors).values() if hasattr(front, "signal_axes")]
+    fronts = [front for front in fronts if front is not sensors.SensorFront]
+    assert {front.kind for front in fronts} == CONNECTIONS.keys() == {"log_mel", "pixels"}
+    assert {kind for front in fronts for kind in front.inputs} == sensors.INPUTS.keys() == PLAYERS.keys()
+    needed = {name for name in vars(sensors.SensorFront) if not name.startswith("_")}
+    needed |= sensors.SensorFront.__annotations__.keys()
+    assert {front.kind: [name for name in needed if not hasattr(front, name)] for front in fronts} == {
+        "log_mel": [],
+        "pixels": [],
+    }
 
 
 def test_boards_without_the_pins_are_named() -> None:

@@ -93,14 +93,24 @@ def test_shared_engine_refuses_a_loop_by_name(tmp_path: Path) -> None:
         nnhw.build(Small().eval(), torch.randn(4, STEPS, 4), out=tmp_path / "b", style="shared", stop_at="map")
 
 
-def test_both_directions_are_refused_by_name(tmp_path: Path) -> None:
+@needs_simulator
+def test_network_of_both_directions_runs_on_every_link(tmp_path: Path) -> None:
     class Both(Small):
         def __init__(self) -> None:
-            super().__init__()
+            super().__init__(each_step=True)
             self.rnn = QuantRNN(4, 3, batch_first=True, bidirectional=True)
 
-    with pytest.raises(MappingError, match=r"reverse_steps .*all of it must be there.*no hardware is made of it"):
-        nnhw.build(Both().eval(), torch.randn(4, STEPS, 4), out=tmp_path / "b", stop_at="map")
+    model, example = Both().eval(), images(4, STEPS, 4).float()
+    build = nnhw.build(model, example, name="both", out=tmp_path / "b", sequences=2, stop_at="simulate")
+    report = json.loads((build.path / "report.json").read_text(encoding="utf-8"))
+    assert report["exactness"]["ir_rtl"] == 0
+    assert report["rounds"] == 2
+    exact, given = model.double(), images(3, 7, 4)
+    for link in ("model", "c", "sim"):
+        with nnhw.open(build, link) as device:
+            assert torch.equal(device(given), exact(given).detach())
+            with pytest.raises(InputError, match="reads sequences in both directions"):
+                device.stream()
 
 
 def test_core_for_ones_own_design_says_how_a_sequence_begins(tmp_path: Path) -> None:

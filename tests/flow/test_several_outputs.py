@@ -16,7 +16,7 @@ from nnhw.errors import CaptureError, InputError, LoweringError
 from nnhw.export.c import make_c
 from nnhw.flow.models.lowering import lower_graph
 from nnhw.flow.running.finished import run_file
-from nnhw.flow.verification.boundaries import compare_stages
+from nnhw.flow.verification.comparison import compare_stages
 from nnhw.flow.verification.equality import check_equality
 from nnhw.frontend import capture
 from nnhw.ir import dumps, loads, run

@@ -22,6 +22,7 @@ from tests.flow.test_orders import IMAGE, ROWS, Forward, Net, hidden, of_rows
 from tests.flow.test_rows import lowered
 from tests.mapping.shared.programs import array_of, check_program
 from tests.mapping.test_mapper import LARGE, check_equal
+from tests.marks import covering
 from tests.sim.test_benches import pytestmark as needs_simulator
 
 
@@ -69,6 +70,9 @@ NETWORKS: dict[str, tuple[Forward, tuple[int, ...]]] = {
 }
 
 
+IN_RTL = ("uneven", "every_second", "gates", "input", "bipolar")
+
+
 @functools.cache
 def body_of(name: str) -> Graph:
     """Return the integers of a network's body."""
@@ -85,7 +89,7 @@ def test_slices_equal_reference_from_ir_to_golden_stages(name: str) -> None:
 
 
 @needs_simulator
-@pytest.mark.parametrize("name", ["uneven", "every_second", "gates", "input", "bipolar"])
+@pytest.mark.parametrize("name", covering(IN_RTL, ("every_second", "bipolar")))
 def test_slices_equal_reference_in_rtl(name: str) -> None:
     body = body_of(name)
     accelerator = map_body(body, "test", LARGE, target_interval=6000)

@@ -13,13 +13,13 @@ from nnhw.accelerator import Accelerator, InputFormat
 from nnhw.boards import load_board
 from nnhw.engines.shared import ArrayConfig, SharedConfig
 from nnhw.engines.shared.array import Requantizing
-from nnhw.engines.shared.model import lone_schedule
+from nnhw.engines.shared.cycle_model import lone_schedule
 from nnhw.engines.timing import Schedule
 from nnhw.errors import InputError, MappingError, StuckError, first_of
 from nnhw.flow import style
-from nnhw.flow.budget import map_on_board
+from nnhw.flow.board_budget import map_on_board
 from nnhw.flow.options import Options, load_array
-from nnhw.flow.verification.boundaries import compare_stages
+from nnhw.flow.verification.comparison import compare_stages
 from nnhw.flow.verification.equality import Equality, check_equality
 from nnhw.ir import BIPOLAR, Graph, IntType, run
 from nnhw.mapping.shared import compile_body

@@ -12,7 +12,7 @@ import pytest
 from nnhw.boards import Resources, Uart, load_board
 from nnhw.errors import InputError, TimingError
 from nnhw.flow.implementation.place import Hop, PlacedDesign
-from nnhw.flow.implementation.timing import Attempt, Wanted, close_timing, first_clock, usable_clocks
+from nnhw.flow.implementation.timing_closure import Attempt, Wanted, close_timing, first_clock, usable_clocks
 from nnhw.hdl.pll import PllSettings
 
 BOARD = load_board("icebreaker")

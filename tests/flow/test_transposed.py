@@ -18,6 +18,7 @@ from nnhw.mapping.mapper import map_body
 from nnhw.nn import Int, QuantConv2d, QuantConvTranspose1d, QuantConvTranspose2d
 from tests.flow.test_rows import lowered
 from tests.mapping.test_mapper import LARGE, check_equal
+from tests.marks import covering
 from tests.sim.test_benches import pytestmark as needs_simulator
 
 
@@ -71,7 +72,7 @@ def test_transposed_convolutions_equal_reference_from_ir_to_golden_stages(name: 
 
 
 @needs_simulator
-@pytest.mark.parametrize("name", ["overlapping", "groups", "uneven"])
+@pytest.mark.parametrize("name", covering(("overlapping", "groups", "uneven"), ("overlapping", "groups")))
 def test_transposed_convolutions_equal_reference_in_rtl(name: str) -> None:
     make, shape = NETWORKS[name]
     body = lowered(make(), shape).body

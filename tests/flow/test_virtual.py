@@ -14,7 +14,7 @@ from nnhw.errors import ToolError
 from nnhw.flow.verification.equality import check_equality
 from nnhw.flow.virtual import compiled
 from nnhw.flow.virtual.compiled import Compiler, compile_library
-from nnhw.flow.virtual.device import make_device
+from nnhw.flow.virtual.device_hardware import make_device
 from nnhw.flow.virtual.virtual_board import PATTERNS, CompiledHardware, SimulatedHardware, StreamPlan, compile_component
 from nnhw.hdl.engine import Engine
 from nnhw.ir import Graph

@@ -307,3 +307,39 @@ def cases() -> list[Case]:
     found += [_case("layers", name, make) for name, make in LAYERS.items()]
     names = (*NETWORKS, "resnet18_4w4a")
     return found + [_case("models", name, lambda name=name: bnn_pynq(name)) for name in names]
+
+
+_LIKE_OTHERS: Mapping[str, tuple[str, ...]] = {
+    # How Brevitas finds a scale (MSE, statistics, a maximum) is not read: it is a number of one kind or another.
+    "weights": (
+        *("Int8AccumulatorAwareZeroCenterWeightQuant", "Int8WeightNormL2PerChannelFixedPoint"),
+        *("Int8WeightPerChannelFixedPointMSE", "Int8WeightPerChannelFloatMSE", "Int8WeightPerTensorFixedPointMSE"),
+        *("Int8WeightPerTensorFloat", "ShiftedUint8WeightPerChannelFloatMSE", "ShiftedUint8WeightPerTensorFloatMSE"),
+    ),
+    "activations": (
+        *("Int8ActPerTensorFixedPointMSE", "Int8ActPerTensorFloat", "Int8ActPerTensorFloatBatchQuant1d"),
+        *("Int8ActPerTensorFloatMSE", "ShiftedUint8ActPerTensorFixedPoint", "ShiftedUint8ActPerTensorFixedPointMSE"),
+        *("ShiftedUint8ActPerTensorFloatMSE", "Uint8ActPerTensorFixedPoint", "Uint8ActPerTensorFixedPointMSE"),
+        *("Uint8ActPerTensorFloatBatchQuant1d", "Uint8ActPerTensorFloatBatchQuant2d", "Uint8ActPerTensorFloatMaxInit"),
+    ),
+    "biases": ("Int16Bias", "Int32Bias"),
+    "layers": (
+        *("QuantConv2d, per channel", "QuantConv2d, 3 bits", "QuantReLU, 2 bits"),
+        # Of these, `test_brevitas_loops.py` compares each step for sequences of any length.
+        *("QuantRNN", "QuantRNN, relu", "QuantRNN, QuantTensors out", "QuantRNN, two layers, both directions"),
+        *("QuantLSTM, steps first", "QuantLSTM, coupled gates", "QuantLSTM, no gate_acc_quant"),
+        *("QuantLSTM, no bias, quantizers shared", "QuantLSTM, two layers"),
+        "QuantLSTM, both directions, weights shared",
+    ),
+    # Deeper than those of tfc, with the layers above.
+    "models": tuple(name for name in (*NETWORKS, "resnet18_4w4a") if not name.startswith("tfc")),
+}
+_MINIFLOATS = ("Fp8e4m3Weight", "Fp8e5m2OCPWeightPerChannelFloatMSE", "Fp8e4m3FNUZWeightPerTensorFloat")
+_MINIFLOAT_ACTIVATIONS = ("Fp8e5m2Act", "Fp8e4m3ActPerChannelFloat2dMSE", "Fp8e4m3FNUZActPerTensorFloat")
+
+
+def long() -> set[str]:
+    """Return the cases that run nothing but what others run; of minifloats, which are all refused, six are enough."""
+    kept = (*_MINIFLOATS, *_MINIFLOAT_ACTIVATIONS)
+    minifloats = {str(case) for case in cases() if case.name.startswith("Fp8") and case.name not in kept}
+    return minifloats | {f"{source}-{name}" for source, names in _LIKE_OTHERS.items() for name in names}

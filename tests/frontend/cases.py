@@ -1,14 +1,21 @@
-"""Models from elsewhere as cases: what becomes of each of them, and how many are built."""
+"""Models from elsewhere as cases: what becomes of each of them, and how many are built.
+
+`outcomes.json` says what becomes of each case, and pages count what it says. So a page is checked without any case, and
+a case without the others. `python -m tests.frontend.doors_table` runs all, and writes the file and the pages' tables.
+"""
 
 from __future__ import annotations
 
 import functools
+import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
@@ -21,6 +28,7 @@ from nnhw.passes import lower
 
 BUILT, REFUSED, WRONG, FAILS = "built", "refused by name", "wrong", "fails without nnhw"
 KINDS = (BUILT, REFUSED, WRONG, FAILS)
+OUTCOMES = Path(__file__).with_name("outcomes.json")
 ENOUGH = 512
 """Numbers in an image of which all probes are compared; of larger images, accordingly fewer."""
 
@@ -88,16 +96,40 @@ def _built(model: nn.Module | ExportedProgram, example: Tensor) -> Outcome:
     return Outcome(BUILT) if equal else Outcome(WRONG, "the integers are other ones than the graph's")
 
 
+@functools.cache
+def expected() -> dict[str, dict[str, str]]:
+    """Return the kind of outcome that each case has: {source: {name: kind}}."""
+    found: dict[str, dict[str, str]] = json.loads(OUTCOMES.read_text(encoding="utf-8"))
+    return found
+
+
 def check(case: Case) -> None:
-    """Check that a case is built, or refused in a sentence that says what to do."""
+    """Check that a case is built or refused as it was, and refused in a sentence that says what to do."""
     found = outcome(case)
     assert found.kind != WRONG, found.message
     if found.kind == REFUSED:
         assert "; " in found.message, found.message
         assert "this is a mistake of nnhw" not in found.message, found.message
+    assert found.kind == expected()[case.source][case.name], "run: python -m tests.frontend.doors_table"
 
 
-def row(title: str, cases: Iterable[Case]) -> str:
-    """Return the row of a table: how many cases there are, and of each of `KINDS`."""
-    counts = Counter(outcome(case).kind for case in cases)
+def check_names(cases: Iterable[Case]) -> None:
+    """Check that the cases of some sources are those whose outcomes are written down."""
+    names: dict[str, set[str]] = {}
+    for case in cases:
+        names.setdefault(case.source, set()).add(case.name)
+    known = {source: set(expected().get(source, {})) for source in names}
+    assert known == names, "run: python -m tests.frontend.doors_table"
+
+
+def rows(cases: Iterable[Case], long: Collection[str] = ()) -> list[Any]:
+    """Return cases as parameters of a test; those that are named in `long` get this mark."""
+    made = [pytest.param(case, id=str(case), marks=[pytest.mark.long] * (str(case) in long)) for case in cases]
+    assert set(long) <= {row.id for row in made}, sorted(set(long) - {row.id for row in made})
+    return made
+
+
+def row(title: str, sources: Iterable[str]) -> str:
+    """Return the row of a table: how many cases some sources have, and of each of `KINDS`."""
+    counts = Counter(kind for source in sources for kind in expected()[source].values())
     return f"| {title} | {sum(counts.values())} | {' | '.join(str(counts[kind]) for kind in KINDS)} |"

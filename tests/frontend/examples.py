@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from nnhw.frontend.tflite.operators import fixed_softmax, lookup
+from nnhw.frontend.tflite.torch_operators import fixed_softmax, lookup
 from nnhw.nn import (
     Int,
     QuantConv1d,

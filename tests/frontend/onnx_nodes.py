@@ -19,7 +19,7 @@ from torch import nn
 from nnhw.errors import NnhwError
 from nnhw.frontend.onnx import load
 from nnhw.frontend.onnx.opening import TABLE
-from nnhw.frontend.onnx.reading import array_of
+from nnhw.frontend.onnx.parsing import array_of
 from tests.frontend.cases import BUILT, REFUSED, WRONG, Outcome
 
 INTEGERS = ("qlinearconv", "qlinearmatmul", "convinteger", "matmulinteger")

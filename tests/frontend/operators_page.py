@@ -13,12 +13,12 @@ from nnhw.frontend import (
     layout,
     linear,
     loops,
-    pairs,
     pooling,
     quantizers,
-    rescaling,
+    rescale,
     slices,
     transposed,
+    two_values,
 )
 from nnhw.frontend.translator import Handler
 from nnhw.ir import OPS, Op
@@ -26,14 +26,14 @@ from nnhw.ir.ops.base import ANY, SOME
 
 _SECTIONS: tuple[tuple[str, ModuleType], ...] = (
     ("Quantizers", quantizers),
-    ("Integers of other tools", rescaling),
+    ("Integers of other tools", rescale),
     ("Linear operators", linear),
     ("Softmax and normalization by integers", attention),
     ("Transposed convolutions", transposed),
     ("Pooling", pooling),
     ("Layout", layout),
     ("Parts of tensors", slices),
-    ("Gates", pairs),
+    ("Gates", two_values),
     ("Loops over the steps of sequences", loops),
     ("Arithmetic, batch normalization and the ends of models", elementwise),
     ("Conditions", conditions),

@@ -25,14 +25,12 @@ from nnhw.frontend.doors import is_foreign
 from nnhw.frontend.probes import probes
 from nnhw.ir import run
 from nnhw.nn import QuantLinear, UInt
-from tests.frontend.cases import Case, check
+from tests.frontend import brevitas_table
+from tests.frontend.cases import Case, check, check_names, rows
 from tests.frontend.doors_table import check_row
 from tests.sim.test_benches import pytestmark as needs_simulator
 
-table = pytest.importorskip(
-    "tests.frontend.brevitas_table", reason="needs Brevitas: pip install 'nnhw[brevitas]'", exc_type=ImportError
-)
-qnn = pytest.importorskip("brevitas.nn")
+qnn = pytest.importorskip("brevitas.nn", reason="needs Brevitas: pip install 'nnhw[brevitas]'")
 quant = pytest.importorskip("brevitas.quant")
 brevitas_cases = pytest.importorskip("tests.frontend.brevitas_cases")
 
@@ -63,14 +61,15 @@ def refusal(model: nn.Module, example: Tensor | None = None) -> str:
     return str(raised.value)
 
 
-@pytest.mark.parametrize("case", table.cases(), ids=str)
+@pytest.mark.parametrize("case", rows(brevitas_cases.cases(), brevitas_cases.long()))
 def test_case_is_built_and_equal_or_refused_by_name(case: Case) -> None:
     check(case)
 
 
 def test_page_counts_the_cases_as_they_are() -> None:
-    text = table.PAGE.read_text(encoding="utf-8")
-    assert table.page(text) == text, "run: python -m tests.frontend.brevitas_table"
+    check_names(brevitas_cases.cases())
+    text = brevitas_table.PAGE.read_text(encoding="utf-8")
+    assert brevitas_table.page(text) == text, "run: python -m tests.frontend.doors_table"
     check_row("Brevitas")
 
 
@@ -345,8 +344,9 @@ def test_example_equals_brevitas_in_rtl(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_example_tells_real_digits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    model = load_source(EXAMPLES / "brevitas_mlp.py").model
+    source = load_source(EXAMPLES / "brevitas_mlp.py")
     with np.load(EXAMPLES / "data" / "mnist_300.npz", allow_pickle=False) as samples:
-        images = torch.from_numpy(samples["images"][:, None].astype(np.float32) / np.float32(255))
-        right = (model(images).argmax(1).numpy() == samples["labels"]).sum()
-    assert right == 296
+        images = samples["images"][:, None].astype(np.float32) / np.float32(255)
+        captured = capture_quantizers(source.model, source.example_input)
+        own_answers(source.model, captured, images)  # an ExactnessError where more than rounding differs
+        assert (run(captured.graph, images)[0].argmax(1) == samples["labels"]).sum() == 296

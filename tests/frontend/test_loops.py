@@ -27,7 +27,7 @@ from nnhw.ir.graph import with_body
 from nnhw.nn import Int, QuantGRU, QuantLinear, QuantLSTM, QuantRNN
 from nnhw.nn.tracing import eager_loops
 from nnhw.passes import split
-from nnhw.passes.pipeline import PIPELINE, lower
+from nnhw.passes.order import PIPELINE, lower
 
 STEPS = (1, 9, 10, 1000, 9)
 EXAMPLE = torch.linspace(-2, 2, 2 * 10 * 4).reshape(2, 10, 4)

@@ -21,7 +21,7 @@ from nnhw.frontend import load_source
 from nnhw.frontend.capture import capture_quantizers
 from nnhw.ir import run
 from nnhw.passes import lower
-from tests.frontend.cases import WRONG, check
+from tests.frontend.cases import WRONG, check, check_names, rows
 from tests.sim.test_benches import pytestmark as needs_simulator
 
 cases = pytest.importorskip(
@@ -45,14 +45,15 @@ def refusal(made: object) -> str:
     return str(raised.value)
 
 
-@pytest.mark.parametrize("case", cases.cases(), ids=str)
+@pytest.mark.parametrize("case", rows(cases.cases()))
 def test_case_is_built_and_equal_or_refused_by_name(case: object) -> None:
     check(case)
 
 
-@pytest.mark.parametrize("source", SOURCES)
-def test_page_counts_the_cases_as_they_are(source: str) -> None:
-    table.check_row(source)
+def test_page_counts_the_cases_as_they_are() -> None:
+    check_names(cases.cases())
+    for source in SOURCES:
+        table.check_row(source)
 
 
 def test_export_of_brevitas_is_the_model_of_brevitas() -> None:
@@ -111,7 +112,9 @@ def test_node_test_of_integers_is_exact_in_the_interpreter(name: str) -> None:
 
 
 @needs_simulator
-@pytest.mark.parametrize("name", ["test_qlinearconv", "test_qlinearmatmul_2D_uint8_float32"])
+@pytest.mark.parametrize(
+    "name", ["test_qlinearconv", pytest.param("test_qlinearmatmul_2D_uint8_float32", marks=pytest.mark.long)]
+)
 def test_node_test_of_integers_is_exact_in_rtl(name: str, tmp_path: Path) -> None:
     case = next(case for case in nodes.collected("qlinearconv", "qlinearmatmul") if case.name == name)
     made, x, expected = nodes.bound(case)
@@ -243,10 +246,19 @@ def test_operator_without_a_counterpart_is_refused(op: str, said: str) -> None:
         (cases.node("Gather", "x", "k", "y", axis=3), "has the axis 3 of a value with 2 axes; use -2 to 1"),
         (cases.node("Concat", "x", "x", "y", axis=3), "has the axis 3 of a value with 2 axes; use -2 to 1"),
         (cases.node("ReduceMean", "x", "k", "y"), "has the axis 3 of a value with 2 axes; use -2 to 1"),
+        (
+            cases.node("QuantizeLinear", "x", "s", "z", "y", axis=2),
+            "has the axis 2 of a value with 2 axes; use -2 to 1",
+        ),
+        (
+            cases.node("QuantizeLinear", "x", "s", "z", "y", axis=1),
+            "scales of the shape [3] and zero points of the shape [3] for the 4 channels along axis 1",
+        ),
     ],
 )
 def test_index_beyond_what_is_there_is_refused(made: NodeProto, said: str) -> None:
     constants = {"i": np.int64(6), "j": np.array([-5, -4]), "k": np.array([3])}
+    constants |= {"s": np.ones(3, np.float32), "z": np.zeros(3, np.int8)}
     assert said in refusal(cases.model([made], ("n", 4), {name: constants[name] for name in made.input if name != "x"}))
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import torch
 
 from benchmarks.random_networks import LC, extreme_codes, golden_difference, rtl_difference
+from nnhw.accelerator import Accelerator
 from nnhw.errors import NnhwError
 from nnhw.flow.models.lowering import lower_graph
 from nnhw.flow.verification.equality import check_equality
 from nnhw.frontend import capture
 from nnhw.frontend.capture import HANDLERS
-from nnhw.ir import OPS, run
+from nnhw.ir import OPS, Graph, run
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.mapper import map_body
 from tests.frontend import tested
@@ -22,6 +25,9 @@ from tests.frontend.operators_page import support_matrix
 from tests.sim.test_benches import pytestmark as needs_simulator
 
 INTERVAL = 500
+COMPILED = (0, 1, 3)
+"""Networks of examples with every engine that the others have, too."""
+OTHERS_COMPILED = tuple(n for n in range(len(tested.NETWORKS)) if n not in COMPILED)
 
 
 @pytest.fixture(scope="module")
@@ -47,16 +53,34 @@ def test_support_matrix_says_what_each_row_means(matrix: str) -> None:
     assert all(line.rstrip(" |").rpartition("| ")[2].strip() for line in rows)
 
 
-@needs_simulator
-@pytest.mark.usefixtures("deep_fifos")
-@pytest.mark.parametrize("network", range(len(tested.NETWORKS)))
-def test_examples_equal_reference_in_rtl(network: int) -> None:
+@functools.cache
+def mapped(network: int) -> tuple[Graph, Accelerator, np.ndarray]:
+    """Return a network's integer graph, what it is mapped to, and codes for it; tests of it use `deep_fifos`."""
     parts, facts = lower_graph(tested.on_device(network)[0], {"inputs": tested.example_images(3).numpy()})
     assert set(facts["passes"].values()) == {0}
     accelerator = map_body(parts.body, "any", Budget(LC, LC), target_interval=INTERVAL)
-    codes = extreme_codes(parts.body, np.random.default_rng(network))
-    assert golden_difference(accelerator, parts.body, codes) == ""
-    assert rtl_difference(accelerator, parts.body, codes) == ""
+    return parts.body, accelerator, extreme_codes(parts.body, np.random.default_rng(network))
+
+
+@pytest.mark.usefixtures("deep_fifos")
+@pytest.mark.parametrize("network", range(len(tested.NETWORKS)))
+def test_examples_equal_reference_to_golden_stages(network: int) -> None:
+    body, accelerator, codes = mapped(network)
+    assert golden_difference(accelerator, body, codes) == ""
+
+
+@needs_simulator
+@pytest.mark.usefixtures("deep_fifos")
+@pytest.mark.parametrize("network", [*COMPILED, *(pytest.param(n, marks=pytest.mark.long) for n in OTHERS_COMPILED)])
+def test_examples_equal_reference_in_rtl(network: int) -> None:
+    body, accelerator, codes = mapped(network)
+    assert rtl_difference(accelerator, body, codes) == ""
+
+
+@pytest.mark.usefixtures("deep_fifos")
+def test_compiled_examples_have_every_engine_of_the_others() -> None:
+    kinds = [{type(stage.config) for stage in mapped(network)[1].stages} for network in range(len(tested.NETWORKS))]
+    assert set().union(*(kinds[network] for network in COMPILED)) == set().union(*kinds)
 
 
 @pytest.mark.parametrize("name", ENDS)

@@ -25,13 +25,14 @@ from nnhw.frontend.capture import capture_quantizers
 from nnhw.ir import run
 from nnhw.ir.ops import FixedSoftmax, Permute
 from nnhw.passes import lower, split
-from tests.frontend.cases import Case, check
+from tests.frontend.cases import Case, check, check_names, rows
 from tests.frontend.doors_table import check_row
 from tests.sim.test_benches import pytestmark as needs_simulator
 
 pytest.importorskip("tflite", reason="needs tflite: pip install 'nnhw[tflite]'")
 from nnhw.frontend.tflite import TfliteModel, evaluator, fixed_point, kernels, load, parse_model
-from tests.frontend.tflite_cases import FILES, behind, cases, network
+from tests.frontend.tflite_cases import FILES, behind, cases, joined, network
+from tests.frontend.tflite_cases import split as split_file
 from tests.frontend.tflite_models import File
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -48,12 +49,13 @@ def refusal(file: File) -> str:
     return str(raised.value)
 
 
-@pytest.mark.parametrize("case", cases(), ids=str)
+@pytest.mark.parametrize("case", rows(cases()))
 def test_tflite_case_is_built_and_equal_or_refused_by_name(case: Case) -> None:
     check(case)
 
 
 def test_page_counts_the_cases_as_they_are() -> None:
+    check_names(cases())
     check_row("TFLite")
 
 
@@ -277,3 +279,21 @@ def test_all_problems_of_a_file_are_said_at_once() -> None:
     message = refusal(file)
     assert "COS 'net/cos_0' of net.tflite is not supported" in message
     assert "SIN 'net/sin_1' of net.tflite is not supported" in message
+
+
+AXES = {
+    "MEAN": (
+        lambda: behind("MEAN", shape=(1, 1, 1, 4), extra=[lambda f: f.integers(1, 6)], KeepDims=True),
+        "has the axis 6 of '",
+    ),
+    "CONCATENATION": (lambda: joined("CONCATENATION", Axis=7), "has the axis 7 of '"),
+    "SPLIT": (lambda: split_file(-5), "has the axis -5 of '"),
+}
+
+
+@pytest.mark.parametrize("kind", AXES)
+def test_axis_beyond_what_is_there_is_refused(kind: str) -> None:
+    make, said = AXES[kind]
+    message = refusal(make())
+    assert said in message
+    assert "which has 4 axes; use -4 to 3" in message

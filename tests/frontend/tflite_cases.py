@@ -172,10 +172,10 @@ def autoencoder() -> File:
     return file
 
 
-def split() -> File:
+def split(axis: int = 3) -> File:
     file = File(1, 4, 4, 4)
     parts = [file.tensor(f"part_{k}", (1, 4, 4, 2)) for k in range(2)]
-    file.operators.append(("SPLIT", [file.integers(3), file.input], parts, {"NumSplits": 2}))
+    file.operators.append(("SPLIT", [file.integers(axis), file.input], parts, {"NumSplits": 2}))
     a, b = (file.layer("CONV_2D", part, (2, 1, 1, 2), (1, 4, 4, 2), scale=0.05, **SAME) for part in parts)
     y = file.apply("CONCATENATION", [b, a], (1, 4, 4, 4), Axis=3)
     file.layer("CONV_2D", y, (2, 1, 1, 4), (1, 4, 4, 2), **SAME)

@@ -12,7 +12,7 @@ import pytest
 from nnhw import ir
 from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
-from nnhw.flow.budget import map_on_board
+from nnhw.flow.board_budget import map_on_board
 from nnhw.flow.options import Options
 from nnhw.flow.tools.processes import ToolFailure
 from nnhw.flow.tools.toolchain import run_yosys

@@ -9,8 +9,8 @@ from amaranth.sim import Simulator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nnhw.engines.loops import LoopNest
-from nnhw.hdl.loops import LoopWalker
+from nnhw.engines.loop_nest import LoopNest
+from nnhw.hdl.loop_nest import LoopWalker
 from sim.stalls import stalls
 
 

@@ -16,7 +16,7 @@ from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.requantize import CommonSteps, DoubleScaler, Requantizer, Scaler, Table, Thresholds, ThresholdSearch
 from nnhw.errors import MappingError
 from nnhw.hdl.matmul import MatmulEngine
-from nnhw.hdl.requantize import make_requantizer
+from nnhw.hdl.requantizer_table import make_requantizer
 from nnhw.ir.types import BIPOLAR, BIT, IntType
 from sim.cases import make_frames
 from tests.hdl.streams import check, run_stream

@@ -14,8 +14,8 @@ from amaranth.sim import Simulator
 
 from nnhw.boards import Board, Flash, InputClock, Uart, list_boards, load_board
 from nnhw.errors import BoardError
-from nnhw.hdl.link.device import LinkedEngine
 from nnhw.hdl.link.ftdi import FtdiDevice
+from nnhw.hdl.link.linked_engine import LinkedEngine
 from nnhw.hdl.pll import nearest_at_most
 from nnhw.hdl.top import StartReset, TopDesign, load_platform, make_top
 from nnhw.protocol import DeviceIdentity

@@ -30,16 +30,17 @@ from nnhw.engines.slice import SliceConfig
 from nnhw.engines.state import StateConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.families import ECP5, ICE40
-from nnhw.families.logic import counter_bits
+from nnhw.families.parts import adder, counter, counter_bits
+from nnhw.families.prices import bank_mux_lc, lut_rom_lc
 from nnhw.flow.implementation.cells import NETLIST
 from nnhw.flow.implementation.synthesis import synthesize
 from nnhw.hdl.engine import HARDWARE
-from nnhw.hdl.requantize import make_requantizer
+from nnhw.hdl.requantizer_table import make_requantizer
 from nnhw.ir.types import BIPOLAR, IntType
 from nnhw.mapping.common_steps import find_common_steps
 from nnhw.mapping.cost import cost
 from nnhw.mapping.cost.arithmetic import tree_widths
-from nnhw.mapping.cost.constants import Rom, bank_mux_lc, lut_rom_lc
+from nnhw.mapping.cost.constants import rom_parts
 from nnhw.mapping.cost.requantizer import requantizer_cost
 from sim.cases import norm, powers, shares
 from tests.mapping.test_common_steps import ACTIVATIONS, drawn, normal
@@ -258,8 +259,8 @@ def test_requantizer_cost_of_common_steps_is_what_synthesis_gives_on_ecp5(
 
 @pytest.mark.parametrize(("bits", "cells"), [(2, 2), (3, 6), (5, 6), (8, 10), (16, 18)])
 def test_adder_lc_on_ecp5_has_a_bit_more_that_brings_the_carry(bits: int, cells: int) -> None:
-    assert ECP5.logic.adder(bits).lc == cells
-    assert ICE40.logic.adder(bits).lc == bits
+    assert ECP5.price(adder(bits)).lc == cells
+    assert ICE40.price(adder(bits)).lc == bits
 
 
 @pytest.mark.parametrize(("depth", "luts"), [(16, 1.0), (17, 1.1), (32, 2.0), (40, 3.9), (100, 8.0), (144, 11.1)])
@@ -273,10 +274,10 @@ def test_bank_mux_lc_on_ice40_is_what_was_measured(words: int, luts: float) -> N
 
 
 def test_counter_lc_grows_with_its_count() -> None:
-    assert ICE40.logic.counter(1).lc == 0
-    grown = [ICE40.logic.counter(count).lc for count in (2, 4, 16, 256)]
+    assert ICE40.price(counter(1)).lc == 0
+    grown = [ICE40.price(counter(count)).lc for count in (2, 4, 16, 256)]
     assert grown == sorted(grown)
-    assert all(ICE40.logic.counter(count).lc >= counter_bits(count) for count in range(1, 300))
+    assert all(ICE40.price(counter(count)).lc >= counter_bits(count) for count in range(1, 300))
 
 
 def test_tree_widths_carry_one_more_bit_a_level() -> None:
@@ -287,16 +288,16 @@ def test_tree_widths_carry_one_more_bit_a_level() -> None:
 def test_rom_leaves_out_bits_that_never_change() -> None:
     rng = np.random.default_rng(1)
     words = rng.integers(0, 2, (256, 16)) << 3
-    assert Rom(words, False).cost(ICE40).ebr == 1
-    assert Rom(words | 5, False).cost(ICE40).ebr == 1
-    assert Rom(words, False).cost(ECP5).ebr == 1
-    assert Rom(np.full((256, 16), 9), False).cost(ICE40).ebr == 0
-    assert Rom(words[:1], False).cost(ICE40) == Rom(words[:1], True).cost(ICE40)
+    assert ICE40.price(rom_parts(words, False)).ebr == 1
+    assert ICE40.price(rom_parts(words | 5, False)).ebr == 1
+    assert ECP5.price(rom_parts(words, False)).ebr == 1
+    assert ICE40.price(rom_parts(np.full((256, 16), 9), False)).ebr == 0
+    assert ICE40.price(rom_parts(words[:1], False)) == ICE40.price(rom_parts(words[:1], True))
 
 
 def test_rom_of_few_words_shares_equal_columns() -> None:
     words = np.array([[0, 1, 1], [1, 0, 1]])
-    assert Rom(words.repeat(10, axis=1), True).cost(ICE40).lc == 2
+    assert ICE40.price(rom_parts(words.repeat(10, axis=1), True)).lc == 2
 
 
 def test_cost_of_matmul_in_logic_has_no_block_ram() -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks.random_recurrent import random_recurrent
 from nnhw.accelerator import Accelerator
+from nnhw.driver import Device
+from nnhw.driver.connecting import make_model_link
 from nnhw.engines.state import NEXT, StateConfig
-from nnhw.errors import MappingError, NnhwError
-from nnhw.flow.verification.boundaries import compare_stages
+from nnhw.errors import InputError, MappingError, NnhwError
+from nnhw.flow.verification.comparison import compare_stages
 from nnhw.flow.verification.equality import check_equality
-from nnhw.ir import Builder, Graph, Value
+from nnhw.ir import Builder, Graph, Value, one_direction, run
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.loops import refuse_loops
 from nnhw.mapping.mapper import map_body
@@ -24,6 +27,8 @@ LARGE = Budget(lc=100_000, ebr=1000)
 LENGTHS = (3, 1, 7, 1, 2)
 SEEDS = range(1, 25)
 SIMULATED = (4, 12, 19)
+BOTH_DIRECTIONS = {10: 3, 15: 1, 18: 2}
+"""Seeds of random networks --> rounds."""
 
 
 def body_of(graph: Graph) -> Graph:
@@ -169,16 +174,34 @@ def test_interval_of_a_loop_is_that_of_its_schedule() -> None:
     assert fastest <= accelerator.schedule.interval_cycles < accelerator.schedule.latency_cycles
 
 
-def test_network_that_needs_the_whole_sequence_is_refused() -> None:
-    builder = Builder("net", locations=False)
-    steps = builder.input("x", (3,), is_sequence=True).quantize(0.25, -8, 7)
-    inside = Builder("body", locations=False)
-    given, state = inside.input("step", (3,), -8, 7), inside.input("state", (3,), -8, 7)
-    following = averaged(inside, given, [state])[0]
-    made = steps.reverse_steps().scan(inside.build(following, following), builder.constant(np.zeros(3, int)))
-    body = body_of(builder.build(made.linear([[1, 1, 1]]).dequantize(0.5)))
-    with pytest.raises(MappingError, match=r"reverse_steps.*no hardware is made of it"):
-        map_body(body, "board", LARGE)
+@pytest.mark.parametrize(("seed", "rounds"), BOTH_DIRECTIONS.items())
+def test_loops_in_both_directions_are_sent_in_rounds_that_give_what_the_graph_gives(seed: int, rounds: int) -> None:
+    body = body_of(random_recurrent(seed, reverses=True))
+    accelerator = map_body(body, "board", LARGE, target_interval=400, sequences=1 + seed % 3)
+    assert accelerator.rounds is not None
+    assert accelerator.rounds.count == rounds
+    given = sequences(body, *LENGTHS)
+    device = Device(make_model_link(accelerator, body), accelerator)
+    for got, codes in zip(device.infer_codes(given), given, strict=True):
+        assert np.array_equal(got, run(body, codes[None])[0][0])
+    alike = np.stack([given[0]] * 2)
+    assert np.array_equal(device.infer_codes(alike), run(body, alike)[0])
+    assert device.infer_codes(alike[:0]).shape == run(body, alike)[0][:0].shape
+    compared = compare_stages(accelerator, body, one_direction(body).sent(given))
+    assert [one.name for one in compared if not one.equal] == []
+    with pytest.raises(InputError, match="reads sequences in both directions, and the last step of a stream"):
+        device.stream()
+
+
+def test_accelerator_of_both_directions_is_read_as_it_was_written(tmp_path: Path) -> None:
+    accelerator = map_body(body_of(random_recurrent(8, reverses=True)), "board", LARGE, target_interval=400)
+    accelerator.save(tmp_path)
+    assert Accelerator.load(tmp_path).rounds == accelerator.rounds
+
+
+def test_directions_whose_values_are_no_parts_of_one_frame_are_refused() -> None:
+    with pytest.raises(MappingError, match=r"maps of one size, all of signs or none.*no hardware is made of it"):
+        map_body(body_of(random_recurrent(26, reverses=True)), "board", LARGE)
 
 
 def test_state_that_no_quantizer_makes_is_refused() -> None:

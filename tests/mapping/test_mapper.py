@@ -14,7 +14,7 @@ from nnhw.engines.matmul import MatmulConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import MappingError, ProblemList
 from nnhw.families import ECP5, ICE40, Cost, Family
-from nnhw.flow.verification.boundaries import compare_stages
+from nnhw.flow.verification.comparison import compare_stages
 from nnhw.ir import BIPOLAR, Graph, IntType, run
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import accelerator_cost, cost

@@ -11,7 +11,7 @@ import pytest
 from nnhw.boards import load_board
 from nnhw.families import ICE40
 from nnhw.flow import style
-from nnhw.flow.budget import map_on_board
+from nnhw.flow.board_budget import map_on_board
 from nnhw.flow.options import Options
 from nnhw.flow.tools.stopping import Stopped
 from nnhw.ir import Graph, IntType

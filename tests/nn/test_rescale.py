@@ -21,7 +21,7 @@ from nnhw.frontend.capture import capture_quantizers
 from nnhw.ir import IntType, run
 from nnhw.ir.ops import Rescale as IrRescale
 from nnhw.nn import Int, QuantConv2d, QuantIdentity, QuantLinear, Rescale, quantize
-from nnhw.nn.rescaling import quantized_multiplier, rescale
+from nnhw.nn.rescale_operator import quantized_multiplier, rescale
 from nnhw.passes import lower
 
 FOLDER = Path(os.environ.get("NNHW_DATA", "/nonexistent"), "cmsis_nn_int8")

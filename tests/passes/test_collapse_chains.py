@@ -12,7 +12,7 @@ from nnhw.ir.ops import Add, Dequantize, Linear, Multiply, Quantize, Relu, Sigmo
 from nnhw.passes import collapse_chains
 from nnhw.passes.bisection import _bisected, _holds_around, _scanned, find_steps
 from nnhw.passes.regions import Region, RegionEvaluator, find_region
-from nnhw.passes.steps import Steps
+from nnhw.passes.step_finder import Steps
 from tests.ir.graphs import floats, integers
 from tests.passes.models import SIGN, TURNING_OPS, ChainBuilder, all_sums, random_chains
 

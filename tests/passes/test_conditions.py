@@ -12,7 +12,7 @@ from nnhw.ir.ops import Threshold
 from nnhw.ir.ops.threshold import StepTable
 from nnhw.passes import lower
 from nnhw.passes.bisection import BISECTED, _bisected, find_steps
-from nnhw.passes.directions import find_pieces
+from nnhw.passes.region_directions import find_pieces
 from nnhw.passes.regions import find_region, quantizers
 
 FUNCTIONS: dict[str, Callable[[Value], Value]] = {

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from nnhw.flow.models.lowering import lower_graph
-from nnhw.flow.verification.boundaries import compare_stages
+from nnhw.flow.verification.comparison import compare_stages
 from nnhw.frontend import capture
 from nnhw.frontend.agreement import own_answers
 from nnhw.frontend.capture import capture_quantizers

@@ -5,7 +5,7 @@ import pytest
 
 from nnhw.ir import Graph, IntType
 from nnhw.ir.ops import Absolute, Add, Quantize
-from nnhw.passes import RoundingNote, find_rounding_notes, rounding
+from nnhw.passes import RoundingNote, find_rounding_notes, rounding_notes
 from tests.passes.models import SIGN, ChainBuilder
 from tests.passes.test_joins import INT4, Branches
 
@@ -75,6 +75,6 @@ def test_rounding_notes_of_branches_hold_what_a_scan_of_all_pairs_finds(first: I
 
 def test_rounding_notes_of_branches_take_an_even_spread_of_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, wanted = joined(SUMS, INT4)
-    monkeypatch.setattr(rounding, "SCANNED_AT_MOST", 101 * 4)
+    monkeypatch.setattr(rounding_notes, "SCANNED_AT_MOST", 101 * 4)
     (note,) = find_rounding_notes(graph)
     assert set(note.sums) == {pair for pair in wanted if pair[1] in (-8, -3, 2, 7)}

@@ -17,9 +17,9 @@ from nnhw.searching import trying
 from nnhw.searching.chosen import Chosen
 from nnhw.searching.estimating import Estimate
 from nnhw.searching.goals import FIGURES
-from nnhw.searching.program import load_program
-from nnhw.searching.sources import needed_text
 from nnhw.searching.trying import OUTCOMES
+from nnhw.searching.user_program import load_program
+from nnhw.searching.user_sources import needed_text
 from tests.searching.toys import write_toy
 
 ROOT = Path(__file__).resolve().parents[2]

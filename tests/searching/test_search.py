@@ -17,8 +17,8 @@ from nnhw.flow.options import Options
 from nnhw.frontend import Source, load_source
 from nnhw.searching import trying
 from nnhw.searching.estimating import Estimate
-from nnhw.searching.records import Search
 from nnhw.searching.rendering import counted
+from nnhw.searching.trial_records import Search
 from tests.searching.toys import write_toy
 
 TRAINED = 'return trial.params["width"] / 12'

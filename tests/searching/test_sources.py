@@ -8,7 +8,7 @@ import pytest
 
 from nnhw.searching.chosen import Chosen
 from nnhw.searching.exporting import literal
-from nnhw.searching.sources import digest, local_modules, needed_text
+from nnhw.searching.user_sources import digest, local_modules, needed_text
 
 PROGRAM = '''"""What it is."""
 

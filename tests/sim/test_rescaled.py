@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nnhw.boards import load_board
-from nnhw.flow.budget import map_on_board
+from nnhw.flow.board_budget import map_on_board
 from nnhw.flow.options import Options
 from nnhw.flow.tools.progress import SilentProgress
 from nnhw.flow.verification.simulate import boundary_values, simulate_accelerator

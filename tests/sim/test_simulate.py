@@ -13,12 +13,12 @@ from nnhw.boards import load_board
 from nnhw.engines.matmul import MatmulConfig, Thresholds
 from nnhw.engines.timing import Schedule
 from nnhw.errors import BuildError, InputError
-from nnhw.flow.budget import map_on_board
+from nnhw.flow.board_budget import map_on_board
+from nnhw.flow.build_stages import check_simulation
 from nnhw.flow.options import Options
-from nnhw.flow.stages import check_simulation
 from nnhw.flow.tools.progress import SilentProgress
-from nnhw.flow.verification.boundaries import Comparison, compare
-from nnhw.flow.verification.counters import program_rows
+from nnhw.flow.verification.comparison import Comparison, compare
+from nnhw.flow.verification.record_cycles import program_rows
 from nnhw.flow.verification.simulate import (
     SimulationResult,
     boundary_values,

@@ -5,10 +5,7 @@ is -1 and index 1 is +1. Latencies are in moves: cycles in which the pipeline is
 """
 
 from nnhw.engines.requantize.base import Requantizer, codes_of, index_span
-from nnhw.engines.requantize.common_steps import CommonSteps
-from nnhw.engines.requantize.double_scaler import HIGH_SHIFT, DoubleScaler
-from nnhw.engines.requantize.multiply_shift import MultiplyShift
-from nnhw.engines.requantize.product import (
+from nnhw.engines.requantize.channel_product import (
     ADDER_BITS,
     DSP_PIECE_BITS,
     FUSED_BITS,
@@ -22,6 +19,9 @@ from nnhw.engines.requantize.product import (
     reject_wide,
     tree_depth,
 )
+from nnhw.engines.requantize.common_steps import CommonSteps
+from nnhw.engines.requantize.double_scaler import HIGH_SHIFT, DoubleScaler
+from nnhw.engines.requantize.multiply_shift import MultiplyShift
 from nnhw.engines.requantize.ranked import RankedSteps, reaching
 from nnhw.engines.requantize.scaler import Scaler
 from nnhw.engines.requantize.table import Table

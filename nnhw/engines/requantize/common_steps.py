@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from nnhw.engines.requantize.product import ConstantProduct, reject_wide
+from nnhw.engines.requantize.channel_product import ConstantProduct, reject_wide
 from nnhw.engines.requantize.ranked import RankedSteps, reaching
 from nnhw.ir.types import IntType
 

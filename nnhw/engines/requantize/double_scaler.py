@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from nnhw.engines.requantize.base import codes_of
-from nnhw.engines.requantize.product import ConstantProduct, reject_wide
+from nnhw.engines.requantize.channel_product import ConstantProduct, reject_wide
 from nnhw.errors import MappingError
 from nnhw.ir.types import IntType
 

@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 
 from nnhw.engines.requantize.base import codes_of, index_span
+from nnhw.engines.requantize.channel_product import FUSED_BITS, FUSED_FACTOR_BITS, ConstantProduct, reject_wide
 from nnhw.engines.requantize.multiply_shift import MultiplyShift
-from nnhw.engines.requantize.product import FUSED_BITS, FUSED_FACTOR_BITS, ConstantProduct, reject_wide
 from nnhw.engines.requantize.thresholds import count_reached
 from nnhw.errors import MappingError
 from nnhw.ir.types import IntType

@@ -12,9 +12,9 @@ from nnhw.engines.contract import EngineConfig
 from nnhw.engines.encoding import decode
 from nnhw.engines.requantize import RankedSteps
 from nnhw.engines.shared.array import CELLS_LOG2, ArrayConfig
+from nnhw.engines.shared.cycle_model import SharedModel
 from nnhw.engines.shared.cycles import load_cycles, program_cycles
 from nnhw.engines.shared.golden import Trace, run_program
-from nnhw.engines.shared.model import SharedModel
 from nnhw.engines.shared.records import Compute, Emit, Fill, Load, Record, descriptor_words, encode_record, step_entries
 from nnhw.errors import MappingError
 from nnhw.ir.types import IntType

@@ -8,9 +8,9 @@ from nnhw.ir import Node
 from nnhw.ir.ops import IntegerNorm, IntegerSoftmax, MatrixProduct
 from nnhw.ir.ops.normalization import RECIPROCAL_BITS
 
+from .c_text import Scratch, accumulator, c_type_of, indented, integer, loop, loops, table
 from .moves import strided
-from .storage import Storage, c_strides
-from .text import Scratch, accumulator, c_type_of, indented, integer, loop, loops, table
+from .value_storage import Storage, c_strides
 
 
 def matrix_product(node: Node, sources: list[Storage], y: Storage) -> list[str]:

@@ -11,9 +11,9 @@ import numpy as np
 from nnhw.ir import Node
 from nnhw.ir.ops import Conv2d
 
-from .storage import Storage
+from .c_text import Scratch, table, times
 from .sums import Sums
-from .text import Scratch, table, times
+from .value_storage import Storage
 
 PIXELS = 4
 LEAST_CHANNELS = 16

@@ -54,7 +54,7 @@ from nnhw.ir.ops import (
 )
 from nnhw.ir.ops.base import along_shape
 
-from .text import c_type, loop, real, table
+from .c_text import c_type, loop, real, table
 
 _SHAPE_OPS = (Flatten, Reshape, Permute, Slice)
 _BINARY: dict[type[Op], str] = {Add: "{} + {}", Subtract: "{} - {}", Multiply: "{} * {}", Divide: "{} / {}"}

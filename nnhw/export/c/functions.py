@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nnhw.ir.ops import special as op
 
-from .text import real
+from .c_text import real
 
 NEEDS: dict[str, tuple[str, ...]] = {
     "special_exp": ("rounded_half_even", "polynomial"),

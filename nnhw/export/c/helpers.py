@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from . import channels, kernels, words
+from . import channels, convolution_loop, words
 
 _FIXED: dict[str, list[str]] = {
     "rounded": [
@@ -86,7 +86,7 @@ _FIXED: dict[str, list[str]] = {
     "products_of_bits": words.LINES[:-1],
     "products_of_channels": channels.LINES[:-1],
     "packed": words.PACKED[:-1],
-    "products_of_four": kernels.lines(),
+    "products_of_four": convolution_loop.lines(),
 }
 
 

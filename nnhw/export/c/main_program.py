@@ -5,8 +5,8 @@ from __future__ import annotations
 from nnhw.ir import Graph
 from nnhw.ir.types import IntType
 
+from .c_text import c_type
 from .tail import result_name
-from .text import c_type
 
 
 def main_text(prefix: str, head: Graph, body: Graph, tail: Graph, is_recurrent: bool = False) -> str:

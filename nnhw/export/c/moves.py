@@ -9,9 +9,9 @@ import numpy as np
 from nnhw.ir import Node
 from nnhw.ir.ops import ArgMax, Concat, MaxPool2d, Permute, Slice, SumPool2d, Upsample
 
-from .storage import Storage, c_strides
+from .c_text import BYTES, Scratch, accumulator, integer, loop, loops, table
 from .sums import Sums
-from .text import BYTES, Scratch, accumulator, integer, loop, loops, table
+from .value_storage import Storage, c_strides
 
 
 def max_pool(node: Node, x: Storage, y: Storage) -> list[str]:

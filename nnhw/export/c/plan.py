@@ -33,12 +33,12 @@ from nnhw.ir.ops import (
 )
 
 from . import attention, channels, moves
+from .c_text import CFunction, identifier, indented, loop, loops
 from .products import conv2d_sums, linear_sums
 from .quads import SLACK_BYTES, fits, quad_sums, reads_beyond
-from .steps import STEP_OPS, CStepFunction, step_function
-from .storage import Storage, c_strides
+from .step_functions import STEP_OPS, CStepFunction, step_function
 from .sums import Sums
-from .text import CFunction, identifier, indented, loop, loops
+from .value_storage import Storage, c_strides
 
 PAIR_OPS = (Product, Maximum, Minimum)
 SUM_OPS = (Linear, Conv2d, SumPool2d, WeightedSum, *PAIR_OPS)

@@ -12,9 +12,9 @@ from nnhw.ir.ops import Conv2d
 from nnhw.ir.types import IntType
 
 from . import words
-from .storage import Storage
+from .c_text import BYTES, Scratch, accumulator, c_type, c_type_of, integer, loop, loops, table, times
 from .sums import Sums
-from .text import BYTES, Scratch, accumulator, c_type, c_type_of, integer, loop, loops, table, times
+from .value_storage import Storage
 
 WORD_BYTES = 8
 """Rows of bits are padded to a multiple of so many bytes."""

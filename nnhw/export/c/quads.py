@@ -9,10 +9,10 @@ import numpy as np
 from nnhw.ir import Node
 from nnhw.ir.ops import Conv2d
 
-from .kernels import PIXELS, layout, starts
-from .storage import Storage
+from .c_text import Scratch, table, times
+from .convolution_loop import PIXELS, layout, starts
 from .sums import Sums
-from .text import Scratch, table, times
+from .value_storage import Storage
 
 LEAST_OUTPUTS = 4
 """Least number of outputs; with fewer, most of a block would be padding."""

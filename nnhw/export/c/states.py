@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from nnhw.ir.steps import State
 
+from .c_text import comment, indented, table
 from .plan import FilePlan
-from .storage import Storage
-from .text import comment, indented, table
+from .value_storage import Storage
 
 
 class StateStruct:

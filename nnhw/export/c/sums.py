@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .text import Scratch
+from .c_text import Scratch
 
 
 @dataclass

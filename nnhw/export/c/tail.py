@@ -8,9 +8,9 @@ from nnhw.errors import ExportError
 from nnhw.ir import Graph, Node
 from nnhw.ir.ops import ArgMax, FixedSoftmax, LogSoftmax, Op, Softmax
 
+from .c_text import loop
 from .floats import Expression, FloatWriter, applied
-from .storage import c_strides
-from .text import loop
+from .value_storage import c_strides
 
 
 class TailWriter(FloatWriter):

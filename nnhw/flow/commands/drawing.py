@@ -9,7 +9,7 @@ from nnhw.accelerator import Accelerator, Stage
 from nnhw.engines.shared import SharedConfig
 from nnhw.engines.shared.counters import program_parts
 from nnhw.export.svg import graph_picture, to_svg
-from nnhw.flow.arrays import ArrayWork, works_of
+from nnhw.flow.array_work import ArrayWork, works_of
 from nnhw.ir import Graph, Node
 
 _PRODUCTS = ("linear", "conv2d")

@@ -13,6 +13,7 @@ from nnhw.accelerator import Accelerator
 from nnhw.driver.image import PROGRAM_FILE
 from nnhw.errors import InputError
 from nnhw.flow.folder.build_folder import BuildFolder
+from nnhw.flow.options import check_clock
 from nnhw.flow.tools.progress import Progress, SilentProgress
 from nnhw.flow.tools.storage import reported, write_whole
 from nnhw.flow.tools.toolchain import run_yosys
@@ -60,13 +61,12 @@ def export_core(
 
     Raises
     ------
-    InputError: an unknown bus, a name that is no Verilog name, or a clock that is no positive number.
+    InputError: an unknown bus, a name that is no Verilog name, or a clock that no hardware has.
     BuildError: no build folder, or not mapped; the files cannot be written.
     """
     if bus not in BUSES:
         raise InputError(f"--bus is one of {', '.join(BUSES)}; given '{bus}'")
-    if not 0 < clock_mhz < float("inf"):
-        raise InputError(f"--clock needs a positive number of MHz, given {clock_mhz:g}")
+    check_clock(clock_mhz)
     folder = BuildFolder.open(build)
     folder.require("map")
     accelerator = Accelerator.load(folder.path)
@@ -142,8 +142,15 @@ def _steps(accelerator: Accelerator) -> str:
         if accelerator.output_format.last_step
         else ""
     )
+    both = (
+        " The model reads sequences in both directions: `rounds` in accelerator.json says what a frame is made of, and "
+        "how often a sequence is sent (docs/sequences.md)."
+        if accelerator.rounds
+        else ""
+    )
     return f"""- A frame is one step of a sequence, and the core keeps the state in between. The first {bits} bits of
-  a frame are no element: the lowest of them is 1 in the first step of a sequence, all others are 0.{turns}{counts}
+  a frame are no element: the lowest of them is 1 in the first step of a sequence, all others are
+  0.{turns}{counts}{both}
 """
 
 

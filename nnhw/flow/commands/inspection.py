@@ -13,7 +13,7 @@ import numpy as np
 from nnhw.accelerator import Accelerator
 from nnhw.boards import Board, load_board
 from nnhw.errors import InputError
-from nnhw.flow.budget import map_on_board
+from nnhw.flow.board_budget import map_on_board
 from nnhw.flow.folder.build_folder import BuildFolder
 from nnhw.flow.models.calibrate import Calibration, quantize_source
 from nnhw.flow.options import Options

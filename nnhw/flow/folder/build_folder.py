@@ -157,7 +157,7 @@ class BuildFolder:
 
         Parameters
         ----------
-        key: hash of everything that the stage depends on, see `nnhw.flow.stages.stage_key`.
+        key: hash of everything that the stage depends on, see `nnhw.flow.build_stages.stage_key`.
         """
         same = self.manifest["stages"].get(stage, {}).get("key") == key
         return same and self.is_intact(stage) and not self.is_foreign(stage)

@@ -23,7 +23,7 @@ from nnhw.flow.implementation.patching import fingerprint
 from nnhw.flow.implementation.place import PlacedDesign, hops_of, pack, place_seeds
 from nnhw.flow.implementation.retuning import pll_parameters, retune, without_pll
 from nnhw.flow.implementation.synthesis import Netlist, synthesize
-from nnhw.flow.implementation.timing import Closure, Wanted, close_timing, first_clock, usable_clocks
+from nnhw.flow.implementation.timing_closure import Closure, Wanted, close_timing, first_clock, usable_clocks
 from nnhw.flow.tools.cache import Cache
 from nnhw.flow.tools.toolchain import Note, find_tool, silent
 
@@ -59,7 +59,7 @@ class BitstreamRequest:
     jobs: tool processes at a time.
     planned_ebr, planned_spram: block RAMs and large RAMs that the design must take; None: not checked.
     dsp: multiplications go into DSP blocks.
-    images_per_s: see `nnhw.flow.implementation.timing.Wanted`.
+    images_per_s: see `nnhw.flow.implementation.timing_closure.Wanted`.
     """
 
     clock_hz: float | None = None
@@ -163,7 +163,7 @@ def build_bitstream(
 
 
 class ClockTrial:
-    """Builds a device for one clock after the other, and finishes layouts; see `nnhw.flow.implementation.timing`."""
+    """Builds a device for one clock after the other, and finishes layouts; see `implementation.timing_closure`."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ from nnhw.flow.implementation.cells import NETLIST
 from nnhw.flow.implementation.contents import Parted, part
 from nnhw.flow.implementation.filling import CONTENTS, Slots
 from nnhw.flow.implementation.place import pack_layout
-from nnhw.flow.implementation.timing import usable_clocks
+from nnhw.flow.implementation.timing_closure import usable_clocks
 from nnhw.flow.tools.sources import code_hash
 from nnhw.flow.tools.toolchain import Note, find_tool, silent
 from nnhw.reading import parse_json

@@ -43,7 +43,7 @@ def make_calibration(
 
     Raises
     ------
-    InputError: an option that has no meaning without another one, which is missing.
+    InputError: an option that has no meaning without another one, which is missing; a file that does not exist.
     """
     if data is None:
         if evaluate or labels or (weight_bits, act_bits) != (Calibration.weight_bits, Calibration.act_bits):
@@ -53,6 +53,10 @@ def make_calibration(
         return None
     if evaluate is not None and labels is None:
         raise InputError(f"--evaluate '{evaluate}' needs --labels LABELS.npy, the labels [N] of these images")
+    # To load the model takes seconds, in which nobody should wait for this.
+    for option, path in (("--calibrate", data), ("--evaluate", evaluate), ("--labels", labels)):
+        if path is not None and not path.exists():
+            raise InputError(f"{option}: '{path}' does not exist; check the path")
     return Calibration(data, evaluate, labels, weight_bits, act_bits)
 
 

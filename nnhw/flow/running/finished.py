@@ -16,8 +16,8 @@ from nnhw.accelerator import Accelerator
 from nnhw.boards import Board, board_of
 from nnhw.driver import BatchError, Device
 from nnhw.driver import open as open_link
+from nnhw.driver.connecting import make_model_link
 from nnhw.driver.links.base import ByteLink
-from nnhw.driver.opening import make_model_link
 from nnhw.errors import InputError, LinkError, ToolError
 from nnhw.flow.folder.build_folder import BuildFolder
 from nnhw.flow.folder.manifest import read_fact
@@ -226,7 +226,7 @@ def simulate_build(build: Path, frames: int, stalls: str, progress: Progress) ->
     ------
     BuildError: they differ, or the folder is not complete.
     """
-    from nnhw.flow.stages import check_simulation
+    from nnhw.flow.build_stages import check_simulation
     from nnhw.flow.verification.simulate import simulate
 
     folder = _mapped(build)
@@ -244,7 +244,7 @@ def program(build: Path, progress: Progress) -> None:
     BuildError: there is no bitstream. InputError: the program is damaged.
     ToolError: openFPGALoader is missing or failed.
     """
-    from nnhw.driver.program import program as load
+    from nnhw.driver.openfpgaloader import program as load
     from nnhw.flow.tools.toolchain import find_tool
 
     folder = _mapped(build)
@@ -361,8 +361,9 @@ def _c_link(folder: BuildFolder, clock_hz: int) -> ByteLink:
     from nnhw.flow.virtual.compiled import library_cache
     from nnhw.flow.virtual.native import NativeNetwork, compile_c
 
-    body, accelerator = ir.load(folder.path / "lower.ir"), Accelerator.load(folder.path)
-    program = make_c(body)
+    # What the board has, which reads sequences in one direction.
+    body = ir.one_direction(ir.load(folder.path / "lower.ir")).graph
+    accelerator, program = Accelerator.load(folder.path), make_c(body)
     # As in `_virtual_board`, the library is loaded before its folder may go.
     with tempfile.TemporaryDirectory() as scratch:
         library = compile_c(program, library_cache(Path(scratch)))
@@ -379,7 +380,7 @@ def _virtual_board(folder: BuildFolder, clock_hz: int, notice: Callable[[str], N
     try:
         compiler = Compiler.find()
     except ToolError as error:
-        from nnhw.flow.virtual.device import make_device
+        from nnhw.flow.virtual.device_hardware import make_device
 
         notice(f"{error}. Amaranth's simulator runs the hardware now: expect minutes instead of seconds")
         return SimulatedHardware(make_device(Accelerator.load(folder.path), clock_hz))

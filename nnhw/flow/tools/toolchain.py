@@ -22,7 +22,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
-from nnhw.driver.program import LIBRARY_REMEDY, missing_library
+from nnhw.driver.openfpgaloader import LIBRARY_REMEDY, missing_library
 from nnhw.errors import ToolError
 from nnhw.families import FAMILIES, Family
 from nnhw.flow.tools.processes import ToolFailure, ToolRun, run

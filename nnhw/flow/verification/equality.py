@@ -14,8 +14,8 @@ from nnhw.accelerator import Accelerator
 from nnhw.accelerator.formats import Codes
 from nnhw.engines.shared.counters import COUNTER_BITS, COUNTER_WORDS
 from nnhw.engines.timing import Schedule, as_number
-from nnhw.flow.verification.boundaries import Comparison, Passing
-from nnhw.flow.verification.counters import Counted
+from nnhw.flow.verification.comparison import Comparison, Passing
+from nnhw.flow.verification.record_cycles import Counted
 from nnhw.flow.verification.simulate import cycle_limit, rest_cycles
 from nnhw.flow.virtual.compiled import library_cache
 from nnhw.flow.virtual.virtual_board import CompiledHardware, StreamPlan, StreamRun, compile_component

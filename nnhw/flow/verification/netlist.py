@@ -26,7 +26,7 @@ from nnhw.families.tools import CellModels, PinCell
 from nnhw.flow.implementation.cells import NETLIST
 from nnhw.flow.tools.progress import Progress
 from nnhw.flow.tools.toolchain import find_tool, share_folder
-from nnhw.flow.verification.boundaries import boundary_values
+from nnhw.flow.verification.comparison import boundary_values
 from nnhw.flow.verification.simulate import sample_codes
 from nnhw.flow.virtual.compiled import (
     LIBRARY,

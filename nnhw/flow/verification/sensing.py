@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from nnhw.accelerator import Accelerator
 from nnhw.boards import Board
-from nnhw.flow.models.sensing import load_expected
+from nnhw.flow.models.sensor_signals import load_expected
 from nnhw.flow.tools.progress import Progress
 from nnhw.flow.verification.netlist import NetlistRun, compile_sensor_netlist
 from nnhw.flow.virtual.compiled import library_cache
@@ -29,6 +30,7 @@ HALF_PCLK_CYCLES = 2
 Send = Callable[[np.ndarray, LogMelConfig], np.ndarray]
 """Returns what a simulated microphone sends for samples int64 [n]."""
 IDLE_CYCLES = 64
+"""Cycles for which a simulated device goes on when all that is expected has had time to leave."""
 START_S = 40e-6
 """Longest wait of a placed design for its clock, see `nnhw.hdl.top.ClockGenerator`."""
 CAMERA_BLANK = 7
@@ -170,12 +172,11 @@ def _microphone(
     signal: np.ndarray,
     codes: np.ndarray,
     labels: np.ndarray,
-    front: SensorFront,
+    front: LogMelConfig,
     clock_hz: int,
     tail: int,
 ) -> _Part:
     """Return samples as a microphone sends them; the codes are those of the last step of each frame."""
-    assert isinstance(front, LogMelConfig)
     half, divisor = half_cycles(clock_hz, front.rate_hz), clocks_per_bit(clock_hz, RESULT_BAUD)
     samples = signal[: len(labels) * front.hop].astype(np.int64)
     sample = 2 * BCLK_PER_FRAME * half
@@ -194,10 +195,9 @@ def _bits(samples: np.ndarray, front: LogMelConfig) -> np.ndarray:
 
 
 def _camera(
-    images: np.ndarray, codes: np.ndarray, labels: np.ndarray, front: SensorFront, clock_hz: int, tail: int
+    images: np.ndarray, codes: np.ndarray, labels: np.ndarray, front: PixelsConfig, clock_hz: int, tail: int
 ) -> _Part:
     """Return images as a camera sends them, with so much time between two that a result has left."""
-    assert isinstance(front, PixelsConfig)
     divisor = clocks_per_bit(clock_hz, RESULT_BAUD)
     gap = (tail + LINE_BITS * divisor + 2 * front.elements) // (2 * HALF_PCLK_CYCLES) + IDLE_CYCLES
     image = gap + CAMERA_BLANK + front.height * (front.width + CAMERA_BLANK)
@@ -205,7 +205,7 @@ def _camera(
     return _Part(SensorInput(images, cycles, divisor, HALF_PCLK_CYCLES, gap), codes, labels)
 
 
-PLAYERS: Mapping[str, Callable[[np.ndarray, np.ndarray, np.ndarray, SensorFront, int, int], _Part]] = {
+PLAYERS: Mapping[str, Callable[[np.ndarray, np.ndarray, np.ndarray, Any, int, int], _Part]] = {
     I2s.kind: partial(_microphone, _words),
     Pdm.kind: partial(_microphone, _bits),
     Camera.kind: _camera,

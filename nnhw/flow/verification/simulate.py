@@ -18,15 +18,15 @@ from nnhw.accelerator import Accelerator
 from nnhw.accelerator.formats import Codes
 from nnhw.engines.shared import SharedConfig
 from nnhw.engines.shared.counters import COUNTER_WORDS
-from nnhw.engines.shared.model import rest_cycles as program_rest_cycles
+from nnhw.engines.shared.cycle_model import rest_cycles as program_rest_cycles
 from nnhw.engines.timing import Schedule, as_number, cycles_to_rest
 from nnhw.errors import InputError
 from nnhw.flow.models.samples import load_samples
 from nnhw.flow.tools.processes import ToolFailure
 from nnhw.flow.tools.progress import Progress, SilentProgress
 from nnhw.flow.verification.benches import Simulator, find_simulator, run_bench
-from nnhw.flow.verification.boundaries import Comparison, Passing, boundary_values
-from nnhw.flow.verification.counters import Counted, program_rows
+from nnhw.flow.verification.comparison import Comparison, Passing, boundary_values
+from nnhw.flow.verification.record_cycles import Counted, program_rows
 from nnhw.flow.virtual.virtual_board import PATTERNS
 from nnhw.ir.files import pack_arrays
 from nnhw.links import BoardLink
@@ -230,7 +230,7 @@ def simulate_pins(
     ToolError: there is no simulator, or the device broke the protocol; the message has the bench's words.
     """
     from nnhw.flow.tools.toolchain import run_yosys
-    from nnhw.flow.virtual.device import make_linked_device
+    from nnhw.flow.virtual.device_hardware import make_linked_device
     from nnhw.hdl.verilog import to_verilog
 
     arrays, result = folder / "arrays.npz", folder / "result.json"
@@ -265,13 +265,16 @@ def sample_codes(folder: Path, accelerator: Accelerator, frames: int) -> Codes:
 
     Returns
     -------
-    int [frames, *shape]; of a recurrent network, sequences of unlike lengths, `frames` steps in all.
+    int [frames, *shape]; of a recurrent network, sequences of unlike lengths, `frames` steps in all, as they are sent:
+        of one that reads them in both directions the frames of all rounds.
     """
     form = accelerator.input_format
     samples = load_samples(folder / "samples.npz")["inputs"][:frames]
     codes = ir.run(ir.load(folder / "head.ir"), samples)[0]
     if form.headed:
-        return _cut(codes, frames)
+        rounds = accelerator.rounds.count if accelerator.rounds else 1
+        sequences = _cut(codes, -(-frames // rounds))
+        return _first_steps(ir.one_direction(ir.load(folder / "lower.ir")).sent(sequences), frames)
     element, codes = form.codes, codes.reshape(-1, *form.shape)
     rng = np.random.default_rng(SEED)
     more = rng.integers(element.low, element.high + 1, (max(0, frames - len(codes)), *form.shape))
@@ -289,6 +292,12 @@ def _cut(codes: np.ndarray, steps: int) -> list[np.ndarray]:
         found.append(codes[len(found) % len(codes)][: min(longest, steps)])
         steps -= len(found[-1])
     return found
+
+
+def _first_steps(sequences: Sequence[np.ndarray], steps: int) -> list[np.ndarray]:
+    """Return sequences of `steps` steps in all: the first ones, of which the last may be cut."""
+    ends = np.minimum(np.cumsum([0, *map(len, sequences)]), steps)
+    return [one[:count] for one, count in zip(sequences, np.diff(ends).tolist(), strict=True) if count]
 
 
 STEPS_A_FRAME = 4

@@ -19,7 +19,7 @@ import numpy as np
 
 from nnhw.errors import ToolError
 from nnhw.export.c import CProgram
-from nnhw.export.c.text import c_type
+from nnhw.export.c.c_text import c_type
 from nnhw.flow.tools.cache import Cache, cache_key
 from nnhw.flow.tools.processes import ToolRun, run
 from nnhw.flow.tools.storage import reported

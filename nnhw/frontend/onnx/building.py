@@ -17,9 +17,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from nnhw.errors import CaptureError, InputError, NnhwError, raise_all
 from nnhw.nn.tracing import quiet_torch
 
-from .model import OnnxFile, OnnxModel, Step, Tap
+from .module import OnnxFile, OnnxModel, Step, Tap
 from .node import Build, OnnxNode
-from .reading import OnnxGraph, array_of, label_of
+from .parsing import OnnxGraph, array_of, label_of
 from .refusals import reason_of
 from .values import EXAMPLES, Known, Traced, Value
 

@@ -18,9 +18,9 @@ from torch.export import ExportedProgram
 from nnhw.errors import InputError
 from nnhw.frontend.evaluation import Evaluator, QuantizerCall, call_of
 
-from .model import OnnxModel, Tap
+from .module import OnnxModel, Tap
+from .parsing import QONNX, array_of, needed_nodes
 from .quantizing import QuantizeNode
-from .reading import QONNX, array_of, needed_nodes
 
 # Every ONNX Runtime from 1.20 on reads this version. The meaning of operators depends on opset versions alone.
 _IR_VERSION = 10

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from .elementwise import UnaryNode
-from .layers import Padded
+from .linear import Padded
 from .node import Build, OnnxNode
 from .values import BATCH, EXAMPLES, TensorCoding, Traced, Value
 

@@ -12,8 +12,8 @@ from torch import nn
 
 from nnhw.errors import CaptureError
 
-from .model import Tap
-from .reading import label_of
+from .module import Tap
+from .parsing import label_of
 from .values import Known, Traced, Value
 
 if TYPE_CHECKING:

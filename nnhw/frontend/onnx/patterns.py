@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from onnx import AttributeProto, NodeProto, helper
 
-from .reading import OnnxGraph, array_of, needed_nodes
+from .parsing import OnnxGraph, array_of, needed_nodes
 
 _NEAR = 1e-6  # relative distance of constants from those of a pattern: they were rounded to float32
 

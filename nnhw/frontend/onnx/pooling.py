@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from .elementwise import UnaryNode
-from .layers import Padded, ones, padding_of
 from .layout import moved
+from .linear import Padded, ones, padding_of
 from .node import Build, OnnxNode
 from .values import Traced, Value
 

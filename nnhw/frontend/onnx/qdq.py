@@ -150,7 +150,7 @@ def dequantize_linear(node: OnnxNode) -> Value:
 
 def _dequantized(node: OnnxNode, x: Known, scale: np.ndarray, zero_point: np.ndarray) -> Value:
     """Return constants: integers of up to 16 bits behind a quantizer, those of 32, such as a bias, as numbers."""
-    axis = _axis(node, scale, zero_point, x.array.ndim)
+    axis = _axis(node, scale, zero_point)
     shape = [1] * x.array.ndim
     if axis != PER_TENSOR:
         shape[axis] = -1
@@ -197,7 +197,11 @@ def integer_weight(node: OnnxNode, place: int, zero_point: np.ndarray, axis: int
         return integer_operand(node, place, zero_point)
     low, high = limits_of(node, value.type)
     zero_point = zero_point.reshape(-1)
-    axis = axis % value.array.ndim if zero_point.size > 1 else PER_TENSOR
+    axis = node.axis(axis, value.array.ndim) if zero_point.size > 1 else PER_TENSOR
+    if zero_point.size not in (1, value.array.shape[axis]):
+        raise node.refusal(
+            f"has {zero_point.size} zero points for {value.array.shape[axis]} outputs; use one, or one for each output"
+        )
     shape = [1] * value.array.ndim
     if axis != PER_TENSOR:
         shape[axis] = -1
@@ -261,16 +265,23 @@ def _parameters(node: OnnxNode) -> tuple[np.ndarray, np.ndarray, str]:
     return scale, given.array.astype(np.int32), given.type
 
 
-def _axis(node: OnnxNode, scale: np.ndarray, zero_point: np.ndarray, rank: int = 0) -> int:
-    """Return the axis along which scales or zero points differ; -1 for one of both. Raises: CaptureError."""
+def _axis(node: OnnxNode, scale: np.ndarray, zero_point: np.ndarray) -> int:
+    """Return the axis along which scales or zero points differ; PER_TENSOR if there is one of each.
+
+    Raises: CaptureError if the value has no such axis, or another number of channels along it.
+    """
     axis = node.take("axis", 1)
     if scale.size == 1 and zero_point.size == 1:
         return PER_TENSOR
-    if scale.ndim != 1 or zero_point.size not in (1, scale.size):
-        raise node.refusal(f"has scales of the shape {list(scale.shape)}; use one, or one for each channel")
     value = node[0]
-    rank = rank or len(value.array.shape if isinstance(value, Known) else value.shape)
-    return int(axis % rank)
+    shape = value.array.shape if isinstance(value, Known) else value.shape
+    place = node.axis(axis, len(shape))
+    if scale.shape != (shape[place],) or zero_point.size not in (1, scale.size):
+        raise node.refusal(
+            f"has scales of the shape {list(scale.shape)} and zero points of the shape {list(zero_point.shape)} for "
+            f"the {shape[place]} channels along axis {place}; use one of each, or one for each channel"
+        )
+    return place
 
 
 def _only_dequantized(node: OnnxNode, tensor: str) -> bool:

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .layers import batch_normalization, conv_layer
 from .layout import moved
+from .linear import batch_normalization, conv_layer
 from .node import Build, OnnxNode
 from .pooling import max_pool
 from .quantizing import PER_TENSOR, Convention, QuantizedWeight, QuantizeNode

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .layers import Computed, MatMulNode, chain, conv_layer
 from .layout import ConcatNode
+from .linear import Computed, MatMulNode, chain, conv_layer
 from .node import Build, OnnxNode
 from .pooling import average_layer
 from .qdq import BIAS_MAX, integer_operand, integer_weight, limits_of, tapped

@@ -9,11 +9,11 @@ from torch.export import ExportedProgram
 
 from nnhw.frontend.evaluation import Evaluator
 from nnhw.frontend.locations import Lines
-from nnhw.nn.rescaling import DOUBLE, checked_rounding
+from nnhw.nn.rescale_operator import DOUBLE, checked_rounding
 
 from .evaluating import TfliteEvaluator
 from .module import TfliteModel, example_of
-from .reading import parse_model, read_model
+from .parsing import parse_model, read_model
 
 __all__ = ["TfliteModel", "evaluator", "load", "parse_model", "read_model", "traceable"]
 

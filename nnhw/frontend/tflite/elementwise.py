@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from nnhw.nn.rescaling import quantized_multiplier
+from nnhw.nn.rescale_operator import quantized_multiplier
 
 from . import fixed_point
-from .layers import from_image, to_image
+from .linear import from_image, to_image
 from .model_file import FileTensor
 from .moving import Channelwise
-from .operators import fixed_softmax, lookup
-from .scaling import WIDE, RescaleCall, Site, Whole, bounded
+from .requantization import WIDE, RescaleCall, Site, Whole, bounded
+from .torch_operators import fixed_softmax, lookup
 
 _LEFT = 20
 """Fraction bits of the fixed-point numbers that ADD and SUB add."""

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from nnhw.errors import CaptureError, NnhwError, raise_all
 
-from . import elementwise, layers, moving
+from . import elementwise, linear, moving
 from .model_file import FileOperator, FileTensor, ModelFile, identifiers
-from .scaling import FromReal, Site, ToReal
+from .requantization import FromReal, Site, ToReal
 
-BUILDERS: Mapping[str, Callable[[Site], nn.Module]] = {**layers.BUILDERS, **moving.BUILDERS, **elementwise.BUILDERS}
+BUILDERS: Mapping[str, Callable[[Site], nn.Module]] = {**linear.BUILDERS, **moving.BUILDERS, **elementwise.BUILDERS}
 """Operators of the format --> functions that build their layers."""
 _SEED = 20_260_101
 _IMAGES = 2

@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from nnhw.nn.functional import quantize
 
-from .layers import border, check_shape, from_image, to_image
-from .scaling import FromReal, RescaleCall, Site, ToReal, bounded
+from .linear import border, check_shape, from_image, to_image
+from .requantization import FromReal, RescaleCall, Site, ToReal, bounded
 
 
 class Reshaping(nn.Module):
@@ -267,7 +267,7 @@ def mean(site: Site) -> nn.Module:
     x, made = site.given(0), site.made
     site.check_codes(x, made)
     rank = len(x.shape)
-    axes = sorted({int(axis) % rank for axis in site.constant(1).reshape(-1)})
+    axes = sorted({site.axis(int(axis), x) for axis in site.constant(1).reshape(-1)})
     if not axes or 0 in axes or (rank == 4 and not set(axes) <= {1, 2}):
         raise site.refusal(f"goes over the axes {axes} of {list(x.shape)}; height and width, or rows, are supported")
     count = math.prod(x.shape[axis] for axis in axes)
@@ -286,7 +286,7 @@ def joined(site: Site) -> nn.Module:
     """Build a CONCATENATION."""
     parts = [site.given(place) for place in range(len(site.operator.inputs))]
     site.check_same(*parts, site.made)
-    axis = site.option("Axis", 0) % len(site.made.shape)
+    axis = site.axis(site.option("Axis", 0), site.made)
     if axis == 0:
         raise site.refusal("joins along the batch; join along another axis")
     rests = {(*part.shape[:axis], *part.shape[axis + 1 :]) for part in (*parts, site.made)}
@@ -342,7 +342,7 @@ def sliced(site: Site) -> nn.Module:
 def split(site: Site) -> nn.Module:
     """Build a SPLIT, whose axis is its first input."""
     x, made = site.given(1), site.made
-    axis, count = int(site.constant(0).reshape(-1)[0]) % len(x.shape), len(site.operator.outputs)
+    axis, count = site.axis(int(site.constant(0).reshape(-1)[0]), x), len(site.operator.outputs)
     for index in site.operator.outputs:
         site.check_same(x, site.model.tensors[index])
     if axis == 0 or x.shape[axis] != count * made.shape[axis]:

@@ -9,8 +9,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from nnhw.accelerator import Accelerator
-from nnhw.hdl.core.framing import FrameCounter
-from nnhw.hdl.core.streams import CoreEngine
+from nnhw.hdl.core.core_engine import CoreEngine
+from nnhw.hdl.core.frame_counter import FrameCounter
 
 
 class AxiStreamCore(wiring.Component):

@@ -11,7 +11,7 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from nnhw.accelerator import Accelerator
-from nnhw.hdl.core.streams import CoreEngine
+from nnhw.hdl.core.core_engine import CoreEngine
 
 WORD_BYTES = 4
 RESULT_BYTES = 16

@@ -1,11 +1,11 @@
 """The link between host and engine in gateware: UART, SPI, COBS, CRC, frames, commands, identity and counters."""
 
-from .device import LinkedEngine
 from .devices import device_at
 from .flash import FlashReader
 from .ftdi import ClockedSpiPeripheral, FtdiDevice
+from .linked_engine import LinkedEngine
 from .processor import Link
-from .program import ProgramSignature
+from .program_signature import ProgramSignature
 from .spi import SpiDevice, SpiPeripheral
 from .uart import RateDetector, UartDevice, UartReceiver, UartTransmitter
 

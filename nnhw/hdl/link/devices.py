@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from amaranth.lib import wiring
 
 from nnhw.errors import InputError
-from nnhw.hdl.link.device import LinkedEngine
 from nnhw.hdl.link.ftdi import FtdiDevice
+from nnhw.hdl.link.linked_engine import LinkedEngine
 from nnhw.hdl.link.spi import SpiDevice
 from nnhw.hdl.link.uart import UartDevice
 from nnhw.links import BoardLink, Uart

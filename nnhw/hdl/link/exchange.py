@@ -8,7 +8,7 @@ from amaranth.hdl import Module, Signal, Value, unsigned
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from nnhw.hdl.link.device import LinkedEngine, flash_pins
+from nnhw.hdl.link.linked_engine import LinkedEngine, flash_pins
 
 EXCHANGE = {
     "i": In(stream.Signature(unsigned(8))),

@@ -6,8 +6,8 @@ from amaranth.hdl import Cat, ClockDomain, ClockSignal, Module, ResetSignal, Sig
 from amaranth.lib import cdc, wiring
 from amaranth.lib.wiring import In, Out
 
-from nnhw.hdl.link.device import LinkedEngine
 from nnhw.hdl.link.exchange import EXCHANGE, ExchangeDevice, take_byte
+from nnhw.hdl.link.linked_engine import LinkedEngine
 
 
 class ClockedSpiPeripheral(wiring.Component):

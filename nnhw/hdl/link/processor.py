@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from nnhw.hdl.link.framing.receiver import FrameReceiver
 from nnhw.hdl.link.framing.transmitter import FrameTransmitter
-from nnhw.hdl.link.program import ProgramSignature
+from nnhw.hdl.link.program_signature import ProgramSignature
 from nnhw.protocol import DeviceIdentity, ProgramState
 
 

@@ -9,8 +9,8 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
 from amaranth.lib import cdc, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from nnhw.hdl.link.device import LinkedEngine, flash_pins
 from nnhw.hdl.link.ends import is_at_end
+from nnhw.hdl.link.linked_engine import LinkedEngine, flash_pins
 from nnhw.links.uart import SHORT_CYCLES
 
 _LONGEST = 10.5

@@ -18,7 +18,7 @@ from luna.gateware.usb.usb2.endpoints.stream import USBStreamInEndpoint, USBStre
 from luna.gateware.usb.usb2.request import StallOnlyRequestHandler
 from usb_protocol.types import USBRequestType
 
-from nnhw.hdl.link.device import LinkedEngine, flash_pins
+from nnhw.hdl.link.linked_engine import LinkedEngine, flash_pins
 from nnhw.protocol import USB_PRODUCT, USB_VENDOR
 
 STATUS_ENDPOINT, DATA_ENDPOINT = 3, 4

@@ -12,7 +12,7 @@ from amaranth.lib import io
 from nnhw.boards import Board, table_pins
 from nnhw.errors import BoardError, raise_all
 from nnhw.families import FAMILIES
-from nnhw.hdl.sensors.device import SensorDevice
+from nnhw.hdl.sensors.sensor_device import SensorDevice
 from nnhw.sensors import ResultPins, SensorPins
 
 SENSOR, RESULT = "nnhw_sensor", "nnhw_result"

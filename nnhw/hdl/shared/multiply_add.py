@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.shared.array import DSP_FACTOR_BITS, DSP_NUMBER_BITS, ArrayConfig
 from nnhw.hdl.cells import cells_of
-from nnhw.hdl.shared.requantizer import SharedRequantizer, tie_piece
+from nnhw.hdl.shared.shared_requantizer import SharedRequantizer, tie_piece
 
 DELAY = 4
 """Moves from the factors to the number."""

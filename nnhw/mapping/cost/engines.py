@@ -1,9 +1,8 @@
-"""The cost of engines of all kinds, and of whole accelerators."""
+"""The parts of engines of all kinds, and what they and whole accelerators cost."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nnhw.accelerator import Accelerator, EngineConfig, InputFormat, OutputFormat, Stage
@@ -27,36 +26,37 @@ from nnhw.engines.state import StateConfig
 from nnhw.engines.unpack import UnpackConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.families import ICE40, Cost, Family
-from nnhw.mapping.cost.branches import broadcast_cost, concat_cost, fifo_cost, fork_cost, state_cost, sum_cost
-from nnhw.mapping.cost.channelwise import channelwise_cost
-from nnhw.mapping.cost.matmul import matmul_cost
-from nnhw.mapping.cost.matrix_product import matrix_product_cost
-from nnhw.mapping.cost.pairwise import pairwise_cost
-from nnhw.mapping.cost.rows import norm_cost, powers_cost, shares_cost
-from nnhw.mapping.cost.streams import convert_cost, pack_cost, pad_cost, pool_cost, slice_cost, unpack_cost
-from nnhw.mapping.cost.window import window_cost
+from nnhw.families.parts import Inventory, LogicFact, block_rams, dsp_blocks, luts, state, where
+from nnhw.mapping.cost.branches import broadcast_parts, concat_parts, fifo_parts, fork_parts, state_parts, sum_parts
+from nnhw.mapping.cost.channelwise import channelwise_parts
+from nnhw.mapping.cost.matmul import matmul_parts
+from nnhw.mapping.cost.matrix_product import matrix_product_parts
+from nnhw.mapping.cost.pairwise import pairwise_parts
+from nnhw.mapping.cost.rows import norm_parts, powers_parts, shares_parts
+from nnhw.mapping.cost.streams import convert_parts, pack_parts, pad_parts, pool_parts, slice_parts, unpack_parts
+from nnhw.mapping.cost.window import window_parts
 
-_COSTS: dict[type, Callable[[Any, Family], Cost]] = {
-    BroadcastConfig: broadcast_cost,
-    ChannelwiseConfig: channelwise_cost,
-    ConcatConfig: concat_cost,
-    ConvertConfig: convert_cost,
-    FifoConfig: fifo_cost,
-    ForkConfig: fork_cost,
-    MatmulConfig: matmul_cost,
-    MatrixProductConfig: matrix_product_cost,
-    NormConfig: norm_cost,
-    PackConfig: pack_cost,
-    PadConfig: pad_cost,
-    PairConfig: pairwise_cost,
-    PoolConfig: pool_cost,
-    PowersConfig: powers_cost,
-    SharesConfig: shares_cost,
-    SliceConfig: slice_cost,
-    StateConfig: state_cost,
-    SumConfig: sum_cost,
-    UnpackConfig: unpack_cost,
-    WindowConfig: window_cost,
+PARTS: dict[type, Callable[[Any], Inventory]] = {
+    BroadcastConfig: broadcast_parts,
+    ChannelwiseConfig: channelwise_parts,
+    ConcatConfig: concat_parts,
+    ConvertConfig: convert_parts,
+    FifoConfig: fifo_parts,
+    ForkConfig: fork_parts,
+    MatmulConfig: matmul_parts,
+    MatrixProductConfig: matrix_product_parts,
+    NormConfig: norm_parts,
+    PackConfig: pack_parts,
+    PadConfig: pad_parts,
+    PairConfig: pairwise_parts,
+    PoolConfig: pool_parts,
+    PowersConfig: powers_parts,
+    SharesConfig: shares_parts,
+    SliceConfig: slice_parts,
+    StateConfig: state_parts,
+    SumConfig: sum_parts,
+    UnpackConfig: unpack_parts,
+    WindowConfig: window_parts,
 }
 
 _BETWEEN: dict[type, float] = {ConcatConfig: 0.5, ConvertConfig: 0.4, PadConfig: 0.6, SliceConfig: 0.6, SumConfig: 0.6}
@@ -66,15 +66,24 @@ Rounded from a least-squares fit to 70 random networks on an ECP5, whose seeds `
 """
 
 
-def cost(config: EngineConfig | PackConfig | UnpackConfig, family: Family = ICE40) -> Cost:
-    """Return the cost of any engine."""
+def parts(config: EngineConfig | PackConfig | UnpackConfig) -> Inventory:
+    """List the parts of any engine but a shared one, whose parts depend on its memory (`nnhw.mapping.shared`)."""
     if isinstance(config, OwnEngine):
-        stated = config.cost(wide_luts=family.logic.wide_luts > 1)
-        given = Cost(stated.get("lc", 0), int(stated.get("ebr", 0)), int(stated.get("dsp", 0)), ff=stated.get("ff", 0))
-        return replace(given, ff=0) if family.logic.flip_flop_packs else given
-    found = _COSTS[type(config)](config, family)
-    left = 1.0 if family.logic.wide_luts == 1 else _BETWEEN.get(type(config), 1.0)
-    return replace(found, lc=left * found.lc)
+        return where(LogicFact.WIDE_LUTS, _stated(config.cost(wide_luts=True)), _stated(config.cost(wide_luts=False)))
+    found = PARTS[type(config)](config)
+    left = _BETWEEN.get(type(config))
+    return found if left is None else where(LogicFact.WIDE_LUTS, found.reduced(left), found)
+
+
+def _stated(cost: Mapping[str, float]) -> Inventory:
+    """List what an engine of the user's own is said to take."""
+    logic = luts(cost.get("lc", 0)) + state(cost.get("ff", 0))
+    return logic + block_rams(int(cost.get("ebr", 0))) + dsp_blocks(int(cost.get("dsp", 0)))
+
+
+def cost(config: EngineConfig | PackConfig | UnpackConfig, family: Family = ICE40) -> Cost:
+    """Return the cost of any engine but a shared one."""
+    return family.price(parts(config))
 
 
 def accelerator_cost(accelerator: Accelerator, family: Family) -> Cost:

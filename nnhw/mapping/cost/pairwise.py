@@ -1,39 +1,50 @@
-"""The cost of a pairwise engine."""
+"""The parts of a pairwise engine."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from nnhw.engines.pairwise import PairConfig, needs_whole_dsp, number_bits
-from nnhw.families import Cost, Family
-from nnhw.families.logic import Logic
-from nnhw.mapping.cost.requantizer import requantizer_cost
+from nnhw.families.parts import (
+    NOTHING,
+    Inventory,
+    adder,
+    choice,
+    dsp_blocks,
+    dsp_products,
+    gates,
+    listed,
+    luts,
+    register,
+    state,
+    stream_buffer,
+)
+from nnhw.mapping.cost.requantizer import requantizer_parts
 
 
-def pairwise_cost(config: PairConfig, family: Family) -> Cost:
-    """Return the cost of a pairwise engine: one operation for each lane, the output buffer, the requantizer."""
-    lanes, logic = config.lanes, family.logic
+def pairwise_parts(config: PairConfig) -> Inventory:
+    """List one operation for each lane, the output buffer, the requantizer."""
+    lanes = config.lanes
     o_bits = config.raw.bits if config.requantizer is None else config.requantizer.code.bits
-    own = operations_cost(config, family) + logic.buffer(lanes * o_bits)
-    own += logic.register(config.levels) + logic.luts(2)
-    return own + requantizer_cost(config.requantizer, config.raw, lanes, True, family)
+    own = operation_parts(config) + stream_buffer(lanes * o_bits)
+    own += register(config.levels) + luts(2)
+    return own + requantizer_parts(config.requantizer, config.raw, lanes)
 
 
-def operations_cost(config: PairConfig, family: Family) -> Cost:
-    """Return the cost of the operations of all lanes alone."""
+def operation_parts(config: PairConfig) -> Inventory:
+    """List the operations of all lanes alone."""
     if not config.dsp:
-        return config.lanes * _lane(config, family.logic)
+        return config.lanes * _lane(config)
     # One block of iCE40 makes the products of two lanes, of narrow factors.
-    each = 1 if needs_whole_dsp(config.left, config.right) else family.dsp.products
-    return Cost(dsp=-(-config.lanes // each))
+    return (dsp_blocks if needs_whole_dsp(config.left, config.right) else dsp_products)(config.lanes)
 
 
-def _lane(config: PairConfig, logic: Logic) -> Cost:
-    """Return the cost of one lane between its elements and its result."""
+def _lane(config: PairConfig) -> Inventory:
+    """List one lane between its elements and its result."""
     if config.op != "product":
         wide = max(number_bits(config.left), number_bits(config.right))
-        return logic.adder(wide) + logic.luts(config.raw.bits) + logic.state(config.raw.bits)
-    return sum((_level(terms, first, config, logic) for first, terms in _levels(config)), Cost())
+        return adder(wide) + luts(config.raw.bits) + state(config.raw.bits)
+    return listed(_level(terms, first, config) for first, terms in _levels(config))
 
 
 Term = tuple[int, int]
@@ -56,18 +67,18 @@ def _levels(config: PairConfig) -> Iterator[tuple[bool, list[Term]]]:
         yield False, terms
 
 
-def _level(terms: list[Term], first: bool, config: PairConfig, logic: Logic) -> Cost:
-    """Return the cost of one level; on iCE40 the gates of one of two rows take LUTs of their own."""
+def _level(terms: list[Term], first: bool, config: PairConfig) -> Inventory:
+    """List one level; on iCE40 the gates of one of two rows take LUTs of their own."""
     wide = max(number_bits(config.left), number_bits(config.right))
-    total = Cost()
+    total = NOTHING
     for width, passed in terms:
         bits = min(width, config.raw.bits)
-        gates = min(passed, bits)
-        total += logic.adder(bits - gates) + logic.state(bits) + (logic.luts if first else logic.through)(gates)
-        total += logic.through(wide - 1) if first and bits > gates else Cost()
+        gated = min(passed, bits)
+        total += adder(bits - gated) + state(bits) + (luts if first else gates)(gated)
+        total += gates(wide - 1) if first and bits > gated else NOTHING
     if first and _subtracts(config):
         # The cells of a subtracter have no room for gates.
-        total += logic.luts(wide if logic.flip_flop_packs else 2 * wide - 1)
+        total += luts(wide) + choice(wide - 1)
     return total
 
 

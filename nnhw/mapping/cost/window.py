@@ -1,48 +1,60 @@
-"""The cost of a sliding window."""
+"""The parts of a sliding window."""
 
 from __future__ import annotations
 
-from nnhw.engines.loops import LoopNest
+from nnhw.engines.loop_nest import LoopNest
 from nnhw.engines.window import WindowConfig
-from nnhw.families import Cost, Family
-from nnhw.families.logic import Logic
-from nnhw.mapping.cost.memories import lut_ram_cost, memory_cost
+from nnhw.families.parts import (
+    NOTHING,
+    Inventory,
+    LogicFact,
+    adder,
+    counter,
+    counting,
+    gates,
+    listed,
+    lut_ram,
+    luts,
+    registered_sum,
+    state,
+    where,
+)
+from nnhw.mapping.cost.memories import memory_parts
 
 
-def window_cost(config: WindowConfig, family: Family) -> Cost:
-    """Return the cost of a sliding window: memories, addresses, and the bookkeeping of rows."""
-    depth, bits, logic = 1 << config.address_bits, config.channel_lanes * config.bits, family.logic
-    memory = lut_ram_cost(depth, bits, family) if config.in_luts else memory_cost(depth, bits, config.large, family)
-    own = _walk(config, logic) + logic.counter(config.row_words)
-    own += (_rows if logic.flip_flop_packs else _rows_in_chains)(config, logic)
+def window_parts(config: WindowConfig) -> Inventory:
+    """List memories, addresses, and the bookkeeping of rows."""
+    depth, bits = 1 << config.address_bits, config.channel_lanes * config.bits
+    memory = lut_ram(depth, bits) if config.in_luts else memory_parts(depth, bits, config.large)
     # A large RAM's single port takes logic to share it, but no more flip-flops.
-    pause = logic.luts(logic.counter(config.reads).lc + 3) if config.large else Cost()
-    return sum((memory for _ in range(config.row_lanes)), own + pause)
+    pause = counting(config.reads) + luts(3) if config.large else NOTHING
+    rows = where(LogicFact.PACKS, _rows(config), _rows_in_chains(config))
+    return _walk(config) + counter(config.row_words) + rows + pause + config.row_lanes * memory
 
 
-def _walk(config: WindowConfig, logic: Logic) -> Cost:
-    """Return the cost of the addresses of writer and reader, and of the reader's loops."""
+def _walk(config: WindowConfig) -> Inventory:
+    """List the addresses of writer and reader, and the reader's loops."""
     nest = config.nest()
-    loops = [logic.counter(count) + logic.luts(2) + logic.state(1) for count in nest.counts if count > 1]
-    addresses = (1 + config.row_lanes) * logic.sum(config.address_bits)
+    loops = listed(counter(count) + luts(2) + state(1) for count in nest.counts if count > 1)
+    addresses = (1 + config.row_lanes) * registered_sum(config.address_bits)
     # In families whose flip-flops begin as 0, a bit that begins as 1 takes an inverter.
-    return sum(loops, Cost()) + addresses + logic.through(_set_bits(config)) + logic.luts(_jump_lc(nest))
+    return loops + addresses + gates(_set_bits(config)) + luts(_jump_lc(nest))
 
 
-def _rows(config: WindowConfig, logic: Logic) -> Cost:
-    """Return the cost of the counts of rows and words that keep the writer ahead of the reader, if flip-flops pack."""
+def _rows(config: WindowConfig) -> Inventory:
+    """List the counts of rows and words that keep the writer ahead of the reader, if flip-flops pack. Measured."""
     freed = max(config.rows_left, config.rows_step)
-    return logic.luts(4 * (config.rows + config.block_rows + freed).bit_length() + 2 * freed.bit_length() + 9)
+    return luts(4 * (config.rows + config.block_rows + freed).bit_length() + 2 * freed.bit_length() + 9)
 
 
-def _rows_in_chains(config: WindowConfig, logic: Logic) -> Cost:
-    """Return the cost of the counts of rows and words for families in which flip-flops are counted apart."""
+def _rows_in_chains(config: WindowConfig) -> Inventory:
+    """List the counts of rows and words for families in which flip-flops are counted apart. Measured."""
     freed = max(config.rows_left, config.rows_step)
     rows = (config.rows + config.block_rows + freed).bit_length() + 1
     words = ((1 << config.address_bits) + freed * config.row_words).bit_length() + 1
     read = config.row_lanes * config.channel_lanes * config.bits if config.in_luts else 0
-    adders = logic.adder(config.address_bits + 3) + logic.adder(rows) + logic.luts(12 if freed > 1 else 6)
-    return adders + logic.state(words + rows + 4 + read)
+    adders = adder(config.address_bits + 3) + adder(rows) + luts(12 if freed > 1 else 6)
+    return adders + state(words + rows + 4 + read)
 
 
 def _set_bits(config: WindowConfig) -> int:

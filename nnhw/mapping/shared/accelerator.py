@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import gcd
 
 import numpy as np
 
 from nnhw.accelerator import INPUT, Accelerator, InputFormat, OutputFormat, Stage, Stream
 from nnhw.engines.shared import ArrayConfig
-from nnhw.errors import MappingError
+from nnhw.errors import DoesNotFitError, MappingError
 from nnhw.families import Family
 from nnhw.ir import Graph, IntType, TensorType, graph_hash
 from nnhw.mapping.budget import Budget
+from nnhw.mapping.layers import Layer
+from nnhw.mapping.reader import read_layers
 from nnhw.mapping.schedule import StreamNetwork
 from nnhw.mapping.settling import settle
 from nnhw.mapping.shared.compile import Compiled, network_of
 from nnhw.mapping.shared.program.network import TaskNetwork
 from nnhw.mapping.shared.program.tasks import STREAMING
-from nnhw.mapping.shared.search.arrays import choose_array, least_estimate, weights_exceed
+from nnhw.mapping.shared.search.arrays import (
+    choose_array,
+    layer_weight_bits,
+    least_estimate,
+    memory_bits,
+    weights_exceed,
+)
 from nnhw.mapping.shared.search.behind import Behind, map_behind
 from nnhw.mapping.shared.search.chain import choose_chain
 from nnhw.mapping.shared.search.fitting import compile_body
@@ -93,6 +102,8 @@ class _Ways:
 
     def try_all(self) -> None:
         """Map the network in all ways that may be worth it: no layer behind the shared engine, then one, and so on."""
+        if self.excess is not None:
+            self.refused.append(self.excess)
         for behind in range(MOST_BEHIND_NEEDED + 1):
             ways = list(self._runnable(behind))
             if self._is_roomy:
@@ -105,13 +116,29 @@ class _Ways:
             if self._least and behind >= MOST_BEHIND:
                 break
 
+    @cached_property
+    def excess(self) -> DoesNotFitError | None:
+        """Why no array holds the weights of all layers; None: one may."""
+        need, held = layer_weight_bits(read_layers(self.body)), memory_bits(self.budget, self.family)
+        if need <= held:
+            return None
+        return DoesNotFitError(
+            f"the weights take {need:,} bits, the memory has {held:,} ({need - held:,} bits too many); use fewer bits "
+            f"for weights, fewer channels, a larger board, or {STREAMING}"
+        )
+
+    def _may_fit(self, layers: Sequence[Layer]) -> bool:
+        """Return whether an array may hold the weights of layers: that is known without reading their functions."""
+        return layer_weight_bits(layers) <= memory_bits(self.budget, self.family)
+
     @property
     def _is_roomy(self) -> bool:
         return self.budget.lc > NEIGHBOURS.roomy_lc
 
     def _runnable(self, behind: int) -> Iterator[_Way]:
         """Yield the ways with `behind` layers behind that an array can run and that may be faster than with fewer."""
-        for partition in partitions(self.body, MOST_IN_FRONT_ROOMY if self._is_roomy else MOST_IN_FRONT, behind):
+        most = MOST_IN_FRONT_ROOMY if self._is_roomy else MOST_IN_FRONT
+        for partition in partitions(self.body, most, behind, self._may_fit):
             try:
                 loaded, sent = partition.front is None, partition.behind is None
                 network = replace(network_of(partition.shared), loaded=loaded, sent=sent)
@@ -188,6 +215,8 @@ class _Ways:
 
     def try_chain(self) -> None:
         """Map the network on several shared engines in a row, if that is faster than all mappings found so far."""
+        if self.excess is not None:
+            return
         most = int(NEIGHBOURS.chain_pays * min(mapping.cycles for mapping in self.found)) if self.found else self.most
         try:
             chain = choose_chain(self.body, self.budget, self.family, most)

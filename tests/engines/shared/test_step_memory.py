@@ -10,8 +10,8 @@ import pytest
 from nnhw.engines.requantize import RankedSteps
 from nnhw.engines.shared import ArrayConfig, Fill, SharedConfig, StepMemory
 from nnhw.engines.shared.array import Requantizing
+from nnhw.engines.shared.cycle_model import rest_cycles
 from nnhw.engines.shared.cycles import LOOKUP_CYCLES, load_cycles, requantizer_latency
-from nnhw.engines.shared.model import rest_cycles
 from nnhw.engines.shared.program import load_words
 from nnhw.engines.shared.records import descriptor_words, requantize, step_entries
 from nnhw.errors import MappingError

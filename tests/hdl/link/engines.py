@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from nnhw.driver.image import ProgramImage
 from nnhw.hdl.link.crc import Crc32
-from nnhw.hdl.link.program import ProgramSignature
+from nnhw.hdl.link.program_signature import ProgramSignature
 from nnhw.protocol import PROGRAM_HEADER, PROGRAM_MAGIC, ProgramState, Refusal
 
 STATUS_SHAPES = {"state": 2, "reason": 3, "crc": 32, "output_bytes": 32}

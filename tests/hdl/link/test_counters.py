@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from amaranth.sim import Simulator
 
-from nnhw.hdl.link.framing.counters import PERIOD, StatusCounters
+from nnhw.hdl.link.framing.status_counters import PERIOD, StatusCounters
 
 
 def count(events: dict[str, Any], cycles: int) -> dict[str, int]:

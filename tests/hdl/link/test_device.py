@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nnhw.errors import LinkError
-from nnhw.hdl.link.device import LinkedEngine
+from nnhw.hdl.link.linked_engine import LinkedEngine
 from nnhw.protocol import Command, Counters, DeviceIdentity, Frame, Reason
 from tests.hdl.link.bench import talk
 from tests.hdl.link.engines import SumEngine

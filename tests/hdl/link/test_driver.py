@@ -18,7 +18,7 @@ from nnhw.driver.links.model_program import ProgramMemory
 from nnhw.engines.shared import ArrayConfig, SharedConfig
 from nnhw.engines.timing import Schedule
 from nnhw.flow.virtual.virtual_board import SimulatedHardware
-from nnhw.hdl.link.device import LinkedEngine
+from nnhw.hdl.link.linked_engine import LinkedEngine
 from nnhw.ir import IntType
 from nnhw.protocol import Command, DeviceIdentity, Frame, ProgramState, ProgramStatus
 from tests.hdl.link.bench import talk

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from amaranth.sim import Simulator
 
-from nnhw.hdl.link.device import LinkedEngine
 from nnhw.hdl.link.flash import MOST_HZ, PAUSE_S, FlashReader, half_cycles
+from nnhw.hdl.link.linked_engine import LinkedEngine
 from nnhw.hdl.link.uart import UartDevice
 from nnhw.protocol import Command, DeviceIdentity, Frame, ProgramState, ProgramStatus, Refusal
 from sim.stalls import stalls

@@ -9,8 +9,8 @@ import pytest
 
 from nnhw.driver.sending import Pace
 from nnhw.driver.session import Session
-from nnhw.hdl.link.device import LinkedEngine
 from nnhw.hdl.link.ftdi import FtdiDevice
+from nnhw.hdl.link.linked_engine import LinkedEngine
 from nnhw.links import Ftdi
 from nnhw.protocol import DeviceIdentity, ProgramState, program_image
 from sim.ft2232h import COPI, SCK, SELECT

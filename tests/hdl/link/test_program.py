@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from nnhw.driver.image import ProgramImage
-from nnhw.hdl.link.device import LinkedEngine
+from nnhw.hdl.link.linked_engine import LinkedEngine
 from nnhw.protocol import (
     PAYLOAD_LIMIT_BYTES,
     Command,

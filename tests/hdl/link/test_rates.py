@@ -10,7 +10,7 @@ import pytest
 from nnhw.driver import Device as HostDevice
 from nnhw.driver.rates import open_fastest
 from nnhw.errors import LinkError
-from nnhw.hdl.link.device import LinkedEngine
+from nnhw.hdl.link.linked_engine import LinkedEngine
 from nnhw.hdl.link.uart import UartDevice
 from nnhw.protocol import DeviceIdentity
 from tests.hdl.link.engines import SumEngine

@@ -18,8 +18,8 @@ from nnhw.engines.shared import Emit, Fill, SharedConfig
 from nnhw.engines.shared.golden import run_program
 from nnhw.engines.timing import Schedule
 from nnhw.flow.virtual.virtual_board import SimulatedHardware
-from nnhw.hdl.link.device import LinkedEngine
-from nnhw.hdl.link.program import ProgramSignature
+from nnhw.hdl.link.linked_engine import LinkedEngine
+from nnhw.hdl.link.program_signature import ProgramSignature
 from nnhw.hdl.shared import SharedEngine
 from nnhw.ir import IntType
 from nnhw.protocol import Command, DeviceIdentity, ProgramState, ProgramStatus, Refusal

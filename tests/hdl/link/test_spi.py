@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from nnhw.errors import InputError
-from nnhw.hdl.link.device import LinkedEngine
 from nnhw.hdl.link.devices import DEVICES, device_at
+from nnhw.hdl.link.linked_engine import LinkedEngine
 from nnhw.hdl.link.spi import SpiDevice
 from nnhw.links import LINKS, Spi
 from nnhw.protocol import Command, Frame

@@ -15,8 +15,8 @@ from amaranth.sim import Simulator
 from cobs import cobs
 
 from nnhw.errors import InputError, LinkError
-from nnhw.hdl.link.device import LinkedEngine
 from nnhw.hdl.link.devices import device_at
+from nnhw.hdl.link.linked_engine import LinkedEngine
 from nnhw.hdl.link.uart import UartDevice, UartReceiver, UartTransmitter
 from nnhw.links import Uart
 from nnhw.links.uart import clocks_per_bit

@@ -10,7 +10,7 @@ from nnhw.accelerator import stream_order
 from nnhw.boards import load_board
 from nnhw.families import ECP5
 from nnhw.flow.implementation.synthesis import synthesize
-from nnhw.flow.virtual.device import make_linked_device
+from nnhw.flow.virtual.device_hardware import make_linked_device
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.shared import choose_array, network_of
 from nnhw.mapping.shared.accelerator import map_program

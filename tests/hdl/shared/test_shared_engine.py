@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from nnhw.engines.shared import Compute, Emit, Fill, SharedConfig
+from nnhw.engines.shared.cycle_model import lone_schedule
 from nnhw.engines.shared.cycles import program_cycles
-from nnhw.engines.shared.model import lone_schedule
 from tests.engines.shared.programs import ARRAY, convolution
 from tests.hdl.shared.bench import check, run_engine
 from tests.hdl.shared.random_programs import ARRAYS, STREAMING, random_frames, random_program

@@ -9,10 +9,10 @@ from nnhw.boards import load_board
 from nnhw.engines.shared.array import Requantizing
 from nnhw.families import ICE40
 from nnhw.flow.implementation.synthesis import synthesize
-from nnhw.flow.virtual.device import make_linked_device
+from nnhw.flow.virtual.device_hardware import make_linked_device
 from nnhw.mapping.shared.accelerator import map_program
 from nnhw.mapping.shared.compile import network_of
-from nnhw.mapping.shared.program.needs import with_widths
+from nnhw.mapping.shared.program.needs import task_needs, with_widths
 from nnhw.mapping.shared.search.cost import array_cost
 from tests.flow.designs import top_of
 from tests.mapping.shared.networks import CURVED
@@ -24,7 +24,7 @@ BOARD = load_board("icebreaker")
 def test_a_step_memory_of_the_up5k_takes_the_blocks_of_the_cost_model(tmp_path: Path) -> None:
     body = CURVED["curved"](0)
     shape = array_of(4, 1, 8, words=1 << 14, rows=256)
-    array = replace(with_widths(network_of(body), shape, Requantizing.LOGIC), dsp=True)
+    array = replace(with_widths(task_needs(network_of(body), shape), shape, Requantizing.LOGIC), dsp=True)
     accelerator, _ = map_program(body, BOARD.name, array)
     assert BOARD.uart is not None
     device = make_linked_device(accelerator, 24_000_000, BOARD.uart)

@@ -12,10 +12,13 @@ from nnhw.engines.shared import ArrayConfig
 from nnhw.errors import MappingError
 from nnhw.families import ECP5, ICE40, Cost, Family
 from nnhw.ir import Graph, extract
+from nnhw.ir.ops import Upsample
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.shared import choose_array, compile_network, network_of
+from nnhw.mapping.shared.program import needs
 from nnhw.mapping.shared.program.network import TaskNetwork
+from nnhw.mapping.shared.search import chain as search
 from nnhw.mapping.shared.search.arrays import cost_fits
 from nnhw.mapping.shared.search.chain import EngineChain, choose_chain, thinned
 from nnhw.mapping.shared.search.partition import is_cut
@@ -36,6 +39,14 @@ def deep(codes: str = "4", size: int = 6) -> Graph:
     for _ in range(4):
         x = net.line(net.conv(net.pad(x), 8, (3, 3), weight), code)
     return net.body(net.linear(x, 5))
+
+
+def enlarged(seed: int) -> Graph:
+    """Return layers of which one makes an upsampled map, piece by piece, that the next one reads."""
+    net = Lined((2, 4, 4), U4, seed)
+    x = net.line(net.conv(net.pad(net.input), 8, (3, 3), I4), U4)
+    x = net.line(net.conv(net.add(Upsample((2, 2)), x), 8, (1, 1), I4), U4)
+    return net.body(net.line(net.conv(x, 8, (1, 1), I4), U4))
 
 
 def program_of(network: TaskNetwork, array: ArrayConfig) -> tuple[int, ...] | str:
@@ -64,9 +75,11 @@ def check_chain(body: Graph, chain: EngineChain, budget: Budget, family: Family)
         check_program(part.graph, compiled)
 
 
-@pytest.mark.parametrize("name", ["plain", "depthwise", "residual", "pooled", "bipolar", "wide", "joined", "alike"])
+@pytest.mark.parametrize(
+    "name", ["plain", "depthwise", "residual", "pooled", "bipolar", "wide", "joined", "alike", "enlarged"]
+)
 def test_segment_is_the_network_of_its_layers(name: str) -> None:
-    body = NETWORKS[name](0)
+    body = {**NETWORKS, "enlarged": enlarged}[name](0)
     layers, network = read_layers(body), network_of(body)
     nodes = {task.node for task in network.tasks}
     ends = [end for end in range(1, len(layers)) if is_cut(layers, end, body) and layers[end - 1].node in nodes]
@@ -155,6 +168,32 @@ def test_frontier_keeps_what_takes_less_of_something() -> None:
         assert any(
             all(getattr(one, name) <= getattr(cost, name) for name in ("lc", "ebr", "dsp", "spram")) for one in kept
         )
+
+
+@pytest.mark.parametrize(("budget", "family", "engines"), [(UP5K, ICE40, 3), (LARGE, ECP5, 4)])
+def test_chain_has_no_more_engines_than_the_smallest_that_fit(budget: Budget, family: Family, engines: int) -> None:
+    found = search._Search(deep(), budget, family, CHAINS.most_engines)
+    assert found.engines == engines
+    least = min(found.arrays.least_cost(shape).lc for shape in found._shapes)
+    assert engines * least <= budget.lc < (engines + 1) * least or engines == CHAINS.most_engines
+
+
+def test_chain_is_not_sought_where_one_engine_alone_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "weights_exceed", None)
+    assert choose_chain(deep(), replace(UP5K, lc=2500), ICE40) is None
+
+
+def test_needs_of_a_task_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = deep()
+    network, layers = network_of(body), read_layers(body)
+    known: needs.Known = {}
+    found = needs.task_needs(network, array_of(8, 2, 4), known)
+    # The task in front of the cut stores codes whose zero nobody may shift, and is looked at again.
+    asked: list[str] = []
+    monkeypatch.setattr(needs, "Tiler", lambda task, *_: asked.append(task.node) or found[network.tasks.index(task)])
+    part = segment_of(network, layers, 0, 4)
+    assert needs.task_needs(part, array_of(8, 2, 4), known)[:-1] == found[: len(part.tasks) - 1]
+    assert set(asked) <= {part.tasks[-1].node}
 
 
 @pytest.mark.parametrize(("count", "left"), [(0, 0), (5, 5), (200, CHAINS.most_cuts)])

@@ -10,9 +10,9 @@ from amaranth.lib.wiring import In, Out
 from nnhw.hdl.cells import cells_of
 from nnhw.hdl.link.cobs import CobsEncoder
 from nnhw.hdl.link.crc import Crc32, initial_before
-from nnhw.hdl.link.framing.counters import PERIOD, StatusCounters
 from nnhw.hdl.link.framing.receiver import COMMAND_BITS, reason_bits
-from nnhw.hdl.link.program import ProgramSignature
+from nnhw.hdl.link.framing.status_counters import PERIOD, StatusCounters
+from nnhw.hdl.link.program_signature import ProgramSignature
 from nnhw.protocol import (
     ANSWER,
     CRC_BYTES,

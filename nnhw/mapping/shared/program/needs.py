@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,8 +17,8 @@ from nnhw.families import Family
 from nnhw.ir import IntType
 from nnhw.mapping.shared.program.lines import Line, at_shift, signed_bits, tie_range
 from nnhw.mapping.shared.program.network import TaskNetwork
-from nnhw.mapping.shared.program.tasks import STREAMING
-from nnhw.mapping.shared.program.tensors import lay_out
+from nnhw.mapping.shared.program.tasks import STREAMING, Task
+from nnhw.mapping.shared.program.tensors import Tensor, lay_out
 from nnhw.mapping.shared.program.tiles import Tiler
 from nnhw.mapping.shared.settings import LINES
 
@@ -56,21 +56,62 @@ def weight_bits(network: TaskNetwork) -> int:
     return bits
 
 
-def with_widths(network: TaskNetwork, array: ArrayConfig, requantizing: Requantizing) -> ArrayConfig:
-    """Return an array with the widths and shifts that a network needs; they do not depend on its lanes and memory.
+@dataclass(frozen=True)
+class TaskNeeds:
+    """What a task needs of an array, of whatever shape that is.
+
+    Parameters
+    ----------
+    sum_bits: bits of its widest sum.
+    lines: its possible lines, by ascending shift; empty: its sums leave.
+    row_steps: whether it needs steps for rows.
+    """
+
+    sum_bits: int
+    lines: tuple[Line, ...]
+    row_steps: bool
+
+
+Known = dict[tuple[Task | Tensor | None, ...], TaskNeeds]
+"""Needs of tasks on one array, by the task, the layout of what it reads, and that of what it stores."""
+
+
+def task_needs(network: TaskNetwork, array: ArrayConfig, known: Known | None = None) -> list[TaskNeeds]:
+    """Return what each task of a network needs.
 
     Parameters
     ----------
     array: with limits that are wide enough for any network.
+    known: needs on the same array that were found before, of other parts of the network; new ones are added.
+
+    Raises
+    ------
+    MappingError: a task exceeds a limit all the same.
+    """
+    tensors, known = lay_out(network, array), {} if known is None else known
+    found = []
+    for task in network.tasks:
+        key = (task, *(tensors[name] for name in task.sources), tensors.get(task.node))
+        if key not in known:
+            tiler = Tiler(task, tensors, array)
+            known[key] = TaskNeeds(tiler.sum_bits, tiler.lines, task.needs_row_steps)
+        found.append(known[key])
+    return found
+
+
+def with_widths(needs: Sequence[TaskNeeds], array: ArrayConfig, requantizing: Requantizing) -> ArrayConfig:
+    """Return an array with the widths and shifts that tasks need; they do not depend on its lanes and memory.
+
+    Parameters
+    ----------
+    needs: of the tasks on this array, see `task_needs`.
     requantizing: the kind of requantizers.
 
     Raises
     ------
-    MappingError: such requantizers do not serve the network.
+    MappingError: such requantizers do not serve the tasks.
     """
-    tensors = lay_out(network, array)
-    tilers = [Tiler(task, tensors, array) for task in network.tasks]
-    functions = [tiler.lines for tiler in tilers if tiler.lines]
+    functions = [need.lines for need in needs if need.lines]
     shifts = choose_shifts(functions)
     lines = [at_shift(own, min(shift for shift in shifts if shift >= own[0].shift)) for own in functions]
     factors = max((line.factor_bits for line in lines), default=2) + (LINES.spare_factor_bits if array.dsp else 0)
@@ -81,14 +122,14 @@ def with_widths(network: TaskNetwork, array: ArrayConfig, requantizing: Requanti
         addends = max(addends, *(signed_bits(line.addend - np.minimum(line.factor, 0)) for line in lines))
     return replace(
         array,
-        sum_bits=max(tiler.sum_bits for tiler in tilers),
+        sum_bits=max(need.sum_bits for need in needs),
         factor_bits=factors,
         addend_bits=addends,
         shifts=shifts,
         requantizing=requantizing,
         tie_bits=None if requantizing == Requantizing.STEPS else tie_range(lines),
         step_memory=step_memory([line.ranked for line in lines if line.ranked is not None]),
-        row_steps=any(task.needs_row_steps for task in network.tasks),
+        row_steps=any(need.row_steps for need in needs),
     )
 
 

@@ -146,6 +146,16 @@ class Task:
         return self.node if self.piece is None else self.piece.map
 
     @cached_property
+    def weight_range(self) -> tuple[int, int]:
+        """(lowest, highest) weight."""
+        return int(self.weights.min()), int(self.weights.max())
+
+    @cached_property
+    def weight_sums(self) -> np.ndarray:
+        """The sum of the weights of each output, int64 [outputs or 1]."""
+        return self.weights.reshape(len(self.weights), -1).sum(axis=1)
+
+    @cached_property
     def needs_row_steps(self) -> bool:
         """Whether the step from one row that it stores to the next differs from that between its pixels."""
         rows, columns = self.window.blocks

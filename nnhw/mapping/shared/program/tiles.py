@@ -65,12 +65,10 @@ class Tiler:
         self.sources = tuple(tensors[name] for name in task.sources)
         self.target = tensors.get(task.node) if task.lines else None
         self.weights, self.sign = split_factors(task, array) if task.is_sum else (task.weights, 1)
+        sums = [weights.sum(axis=1) for weights in self._by_source()] if task.is_sum else [task.weight_sums]
+        zeros = [source.zero for source in self.sources]
         self.offset = self.sign * sum(
-            (
-                source.zero * weights.sum(axis=1)
-                for source, weights in zip(self.sources, self._by_source(), strict=True)
-            ),
-            start=np.zeros(1, np.int64),
+            (zero * own for zero, own in zip(zeros, sums, strict=True)), np.zeros(1, np.int64)
         )
         self._check()
 
@@ -361,9 +359,11 @@ class Tiler:
     def _check(self) -> None:
         """Raise MappingError if the task exceeds a limit of the array."""
         task, array = self.task, self.array
-        if not array.weight.holds(self.weights):
+        # The factors of a sum are split into such weights.
+        low, high = (0, 0) if task.is_sum else task.weight_range
+        if low < array.weight.low or high > array.weight.high:
             raise MappingError(
-                f"layer {task.where} has weights of {self.weights.min()}..{self.weights.max()}, the array takes "
+                f"layer {task.where} has weights of {low}..{high}, the array takes "
                 f"{array.weight.low}..{array.weight.high}; use an array with more weight bits, or {STREAMING}"
             )
         if self.rows > array.rows:

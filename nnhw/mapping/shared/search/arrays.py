@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
@@ -23,9 +23,17 @@ from nnhw.errors import DoesNotFitError, MappingError
 from nnhw.families import Cost, Family
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost.arithmetic import dsp_blocks
+from nnhw.mapping.layers import Layer, MatrixLayer
 from nnhw.mapping.shared.compile import Compiled, compile_network
 from nnhw.mapping.shared.program.memory import ProgramTooLarge
-from nnhw.mapping.shared.program.needs import activation_bits, weight_bits, with_rows, with_widths
+from nnhw.mapping.shared.program.needs import (
+    TaskNeeds,
+    activation_bits,
+    task_needs,
+    weight_bits,
+    with_rows,
+    with_widths,
+)
 from nnhw.mapping.shared.program.network import TaskNetwork
 from nnhw.mapping.shared.program.tensors import lay_out
 from nnhw.mapping.shared.program.tiles import Tiler
@@ -166,7 +174,7 @@ def by_speed(
     for shape in arrays_of(network, budget, family):
         try:
             if not widths:
-                widths = all_widths(network, shape, budget, family)
+                widths = all_widths(task_needs(network, shape), shape, budget, family)
                 widths = with_spare(widths) if reusable else widths
             arrays = [with_own(shape, own, i_lanes) for own in widths]
         except MappingError as error:
@@ -200,7 +208,7 @@ def least_estimate(network: TaskNetwork, budget: Budget, family: Family, i_lanes
     for most in sorted({(shape.products, shape.drains) for shape in shapes}, reverse=True):
         for shape in (shape for shape in shapes if (shape.products, shape.drains) == most):
             with suppress(MappingError):
-                widths = widths or with_widths(network, shape, Requantizing.LOGIC)
+                widths = widths or with_widths(task_needs(network, shape), shape, Requantizing.LOGIC)
                 array = with_own(shape, widths, i_lanes)
                 least = least_cost(with_blocks(replace(array, rows=1), budget.dsp, family), budget, family)
                 if not fitting or cost_fits(least, budget):
@@ -217,15 +225,15 @@ def with_own(shape: ArrayConfig, widths: ArrayConfig, i_lanes: int = 1) -> Array
     return replace(shape, i_lanes=i_lanes, **{name: getattr(widths, name) for name in WIDTHS})
 
 
-def all_widths(network: TaskNetwork, array: ArrayConfig, budget: Budget, family: Family) -> list[ArrayConfig]:
-    """Return arrays with the widths that a network needs, for each way to requantize that may be the smallest."""
-    logic = with_widths(network, array, Requantizing.LOGIC)
+def all_widths(needs: Sequence[TaskNeeds], array: ArrayConfig, budget: Budget, family: Family) -> list[ArrayConfig]:
+    """Return arrays with the widths that tasks need, for each way to requantize that may be the smallest."""
+    logic = with_widths(needs, array, Requantizing.LOGIC)
     few = array.activation_bits <= MOST_STEP_BITS and logic.step_memory is None
     if few and logic.sum_bits <= ARRAYS.most_step_sum_bits:
         return [replace(logic, requantizing=Requantizing.STEPS, tie_bits=None)]
     if family.dsp.multiplies_and_adds and budget.dsp and logic.fits_dsp:
         try:
-            return [with_widths(network, array, Requantizing.DSP), logic]
+            return [with_widths(needs, array, Requantizing.DSP), logic]
         except MappingError:
             # An addend is too wide together with the part that makes up for its negative factor.
             pass
@@ -292,11 +300,19 @@ def _estimate(network: TaskNetwork, array: ArrayConfig) -> tuple[int, int]:
 def weights_exceed(network: TaskNetwork, budget: Budget, family: Family) -> bool:
     """Return whether the weights of dense layers alone need more bits than the memories of all arrays have."""
     weights = sum(task.weights.size for task in network.tasks if not task.channelwise)
+    return weights * weight_bits(network) > memory_bits(budget, family)
+
+
+def layer_weight_bits(layers: Sequence[Layer]) -> int:
+    """Return a lower bound of the bits that weights of dense layers take in the memory of an array."""
+    return sum(layer.weights.size * layer.weight.bits for layer in layers if isinstance(layer, MatrixLayer))
+
+
+def memory_bits(budget: Budget, family: Family) -> int:
+    """Return the bits of the memories of all arrays together."""
     if budget.spram and family.large_ram:
-        bits = budget.spram * family.large_ram.words * family.large_ram.bits
-    else:
-        bits = budget.ebr * family.block_ram.bits
-    return weights * weight_bits(network) > bits
+        return budget.spram * family.large_ram.words * family.large_ram.bits
+    return budget.ebr * family.block_ram.bits
 
 
 def cost_fits(cost: Cost, budget: Budget) -> bool:

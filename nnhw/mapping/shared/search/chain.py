@@ -101,7 +101,7 @@ class _Search:
 
     def __init__(self, body: Graph, budget: Budget, family: Family, engines: int) -> None:
         self.body, self.network, self.budget, self.family = body, network_of(body), budget, family
-        self.engines, self.layers = engines, read_layers(body)
+        self.layers = read_layers(body)
         self.arrays = Arrays(self.network, budget, family)
         nodes = {task.node for task in self.network.tasks}
         count = len(self.layers)
@@ -109,10 +109,11 @@ class _Search:
         self.ends = [*thinned([end for end in cuts if self.layers[end - 1].node in nodes]), count]
         self._segments: dict[tuple[int, int], Segment] = {}
         self._shapes = self.arrays.shapes(self.network)
+        self.engines = min(engines, self._most_engines())
 
     def best(self, most: int | None) -> EngineChain | None:
         """Return the chain with the shortest interval; None if none was found."""
-        if weights_exceed(self.network, self.budget, self.family):
+        if self.engines < 2 or weights_exceed(self.network, self.budget, self.family):
             return None
         # Up from below, first by large steps, then by small ones between the last interval without a chain and the
         # first with one.
@@ -129,6 +130,13 @@ class _Search:
             if best is None:
                 return None
         return best
+
+    def _most_engines(self) -> int:
+        """Return an upper bound of the engines that fit beside one another: the smallest ones."""
+        costs = [self.arrays.least_cost(shape) for shape in self._shapes]
+        pairs = [(min((cost.lc for cost in costs), default=0), self.budget.lc)]
+        pairs += [(min((cost.ebr for cost in costs), default=0), self.budget.ebr)]
+        return min((int(given // least) for least, given in pairs if least), default=0)
 
     def _least(self) -> int:
         """Return a lower bound of the interval: all logic in arrays with the most products per logic cell."""

@@ -14,7 +14,7 @@ from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.shared import ArrayConfig
 from nnhw.engines.shared.array import Requantizing
-from nnhw.engines.shared.model import actions
+from nnhw.engines.shared.cycle_model import actions
 from nnhw.errors import MappingError
 from nnhw.families import Cost, Family
 from nnhw.mapping.budget import Budget

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from nnhw.ir import Graph, extract
@@ -35,7 +35,9 @@ class Partition:
         return ", ".join(named) or "all layers on it"
 
 
-def partitions(body: Graph, most: int, behind: int = 0) -> Iterator[Partition]:
+def partitions(
+    body: Graph, most: int, behind: int = 0, may_fit: Callable[[Sequence[Layer]], bool] = lambda _: True
+) -> Iterator[Partition]:
     """Yield the partitions of a network with no layer in front, with one, and so on, where it can be cut.
 
     It can be cut where a single value passes from one part to the next.
@@ -44,6 +46,7 @@ def partitions(body: Graph, most: int, behind: int = 0) -> Iterator[Partition]:
     ----------
     most: most layers in front.
     behind: number of layers behind, in all partitions; if the network cannot be cut there, none is yielded.
+    may_fit: whether layers may fit on a shared engine; partitions with others are left out.
     """
     layers, (source,) = read_layers(body), body.inputs
     end = len(layers) - behind
@@ -52,6 +55,8 @@ def partitions(body: Graph, most: int, behind: int = 0) -> Iterator[Partition]:
     tail = extract(body, f"{body.name}_behind", (layers[end - 1].node,), body.outputs) if behind else None
     outputs = (layers[end - 1].node,) if behind else body.outputs
     for count in range(min(most, end - 1) + 1):
+        if not may_fit(layers[count:end]):
+            continue
         if not count:
             shared = extract(body, body.name, (source.name,), outputs) if behind else body
             yield Partition(None, shared, tail, (0, behind))

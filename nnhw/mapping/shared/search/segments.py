@@ -19,7 +19,7 @@ from nnhw.mapping.budget import Budget
 from nnhw.mapping.layers import Layer
 from nnhw.mapping.shared.compile import compile_network
 from nnhw.mapping.shared.program.memory import Life, find_lives
-from nnhw.mapping.shared.program.needs import activation_bits, weight_bits, with_rows
+from nnhw.mapping.shared.program.needs import Known, activation_bits, task_needs, weight_bits, with_rows
 from nnhw.mapping.shared.program.network import TaskNetwork
 from nnhw.mapping.shared.program.tasks import Task
 from nnhw.mapping.shared.program.tensors import Tensor, lay_out
@@ -109,6 +109,7 @@ class Arrays:
         self._sized: dict[tuple[ArrayConfig, int], ArrayConfig] = {}
         self._tables: dict[ArrayConfig, _WorkTable | None] = {}
         self._known: dict[ArrayConfig, dict[str, _Work | None]] = {}
+        self._needs: dict[ArrayConfig, Known] = {}
 
     def shapes(self, network: TaskNetwork) -> list[ArrayConfig]:
         """Return arrays of all sizes that may fit, with all other limits wide enough."""
@@ -126,7 +127,8 @@ class Arrays:
         """Return arrays with the widths that a network needs, for each way to requantize; none if no shape runs it."""
         for shape in shapes:
             try:
-                return all_widths(network, shape, self.budget, self.family)
+                needs = task_needs(network, shape, self._needs.setdefault(shape, {}))
+                return all_widths(needs, shape, self.budget, self.family)
             except MappingError:
                 continue
         return []
@@ -363,13 +365,16 @@ def segment_of(network: TaskNetwork, layers: Sequence[Layer], first: int, end: i
     """
     nodes = {layer.node for layer in layers[first:end]}
     source, output = layers[first - 1].node if first else network.source, layers[end - 1].node
-    values = {name: value for name, value in network.values.items() if name in nodes or name == source}
+    tasks = tuple(task for task in network.tasks if task.value in nodes)
+    # A map that several tasks store, each a piece of it, is a value beside those of its pieces.
+    stored = {source, *nodes, *(task.node for task in tasks)}
+    values = {name: value for name, value in network.values.items() if name in stored}
     if end < len(layers):
         values[output] = replace(values[output], borders=())
     return TaskNetwork(
         source,
         output,
-        tuple(task for task in network.tasks if task.value in nodes),
+        tasks,
         tuple(layer for layer in network.concats if layer.node in nodes),
         values,
         loaded=not first,

@@ -13,7 +13,7 @@ from nnhw.errors import InputError
 from nnhw.flow.options import Options
 from nnhw.flow.tools.progress import Progress
 
-from .placement import GraphPartition
+from .graph_partition import GraphPartition
 
 STAGE_OF_LINK = {"model": "map", "sim": "elaborate"}
 """Link --> the last stage of a build that it needs; a board needs its bitstream."""

@@ -8,8 +8,8 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from nnhw.hdl.link.program import ProgramSignature
-from nnhw.hdl.shared.engine import SharedEngine
+from nnhw.hdl.link.program_signature import ProgramSignature
+from nnhw.hdl.shared.shared_engine import SharedEngine
 from nnhw.protocol import ProgramState
 
 VERDICT_CYCLES = 4

@@ -10,7 +10,7 @@ from amaranth.lib import wiring
 
 from nnhw.engines.requantize import Requantizer
 from nnhw.hdl.buffer import StreamBuffer
-from nnhw.hdl.requantize import make_requantizer
+from nnhw.hdl.requantizer_table import make_requantizer
 from nnhw.ir.types import IntType
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,17 +12,19 @@ from nnhw.accelerator import Accelerator
 from nnhw.boards import Board
 from nnhw.errors import DoesNotFitError, InputError, MappingError
 from nnhw.families import FAMILIES, Cost, Family
+from nnhw.families.parts import dsp_blocks, listed, luts, memory, rom, state
 from nnhw.flow.folder.build_folder import read_json
 from nnhw.flow.options import Options
-from nnhw.sensors import LogMelConfig, PixelsConfig, SensorFront, front_of
+from nnhw.sensors import SensorFront, front_of
 
-CAMERA_FPS = 60.0
-"""Images a second for which the network of a camera is mapped where no rate is asked for."""
 RATE_MARGIN = 1.05
-"""By what factor the network is mapped faster than frames come."""
+"""By what factor the network is mapped faster than frames come: a sensor may be 2 % too fast (`RATE_TOLERANCE`)."""
 LABELS_MAX = 256
+"""Results of a network whose largest is shown: its number leaves as two hexadecimal digits."""
 RESULT_BITS_MAX = 16
+"""Bits of results that the hardware compares, two bytes each."""
 PROBES = 64
+"""Random frames with which the first quantizer of a network is compared with the codes of the front end."""
 
 
 def load_front(path: Path, board: Board) -> SensorFront | None:
@@ -62,7 +63,7 @@ def sensor_options(board: Board, front: SensorFront, options: Options) -> Option
     ------
     InputError: no clock of the board serves sensor and front end, or not the one that was asked for.
     """
-    from nnhw.flow.implementation.timing import first_clock, usable_clocks
+    from nnhw.flow.implementation.timing_closure import first_clock, usable_clocks
 
     clocks = usable_clocks(board)
     if options.clock_hz is not None:
@@ -76,20 +77,14 @@ def sensor_options(board: Board, front: SensorFront, options: Options) -> Option
         clock_hz = served[0]
     rate = options.target_fps
     if rate is None:
-        rate = frames_per_s(front) * RATE_MARGIN
+        rate = front.frames_per_s * RATE_MARGIN
     return dataclasses.replace(options, clock_hz=float(clock_hz), target_fps=rate)
-
-
-def frames_per_s(front: SensorFront) -> float:
-    """Return the frames a second that the network has to take."""
-    return front.rate_hz / front.hop if isinstance(front, LogMelConfig) else CAMERA_FPS
 
 
 def clock_problems(board: Board, front: SensorFront, clock_hz: float) -> list[str]:
     """Return why sensor or front end cannot work at a clock, in Hz."""
     assert board.sensor is not None
-    rate_hz = front.rate_hz if isinstance(front, LogMelConfig) else 0
-    wrong = board.sensor.clock_problem(clock_hz, rate_hz)
+    wrong = board.sensor.clock_problem(clock_hz, front.sample_rate_hz)
     return ([wrong] if wrong else []) + front.problems(clock_hz)
 
 
@@ -99,7 +94,7 @@ def check_speed(accelerator: Accelerator, front: SensorFront, clock_hz: float) -
     An image that a camera sends while the network is at work is left out, so its network may be slower.
     """
     latency, most = accelerator.schedule.latency_cycles, front.frame_cycles(clock_hz)
-    if isinstance(front, LogMelConfig) and latency > most:
+    if latency > most and not front.may_drop_frames:
         raise DoesNotFitError(
             f"at {clock_hz / 1e6:g} MHz a frame comes every {most:,} cycles, and the network takes {latency:,}; use a "
             "faster --clock, a longer hop, or a smaller network"
@@ -107,36 +102,14 @@ def check_speed(accelerator: Accelerator, front: SensorFront, clock_hz: float) -
 
 
 def front_cost(front: SensorFront, family: Family) -> Cost:
-    """Return what stands around the network: front end, buffer of a frame, largest result, serial port."""
+    """Return the cost of what stands around the network: front end, buffer of a frame, largest result, serial port."""
     elements, bits = int(np.prod(front.shape)), (front.high - front.low).bit_length()
-    buffer = Cost(ebr=family.block_rams(elements, bits))
-    return buffer + COSTS[front.kind](front, family)
-
-
-def _log_mel_cost(front: SensorFront, family: Family) -> Cost:
-    assert isinstance(front, LogMelConfig)
-    memories = 2 * family.block_rams(front.window, 16) + family.block_rams(front.window, 16, rom=True)
-    filters = family.block_rams(len(front.bins), 5, rom=True)
-    return Cost(lc=LOG_MEL_LC, ebr=memories + filters, dsp=1, ff=_flip_flops(LOG_MEL_LC, family))
-
-
-def _pixels_cost(front: SensorFront, family: Family) -> Cost:
-    assert isinstance(front, PixelsConfig)
-    sums = family.block_rams(front.columns, 8 + front.area_log2)
-    return Cost(lc=PIXELS_LC, ebr=sums, ff=_flip_flops(PIXELS_LC, family))
-
-
-def _flip_flops(lc: int, family: Family) -> int:
-    """Return at most how many flip-flops so many logic cells have, where they are counted apart."""
-    return 0 if family.logic.flip_flop_packs else lc
-
-
-LOG_MEL_LC, PIXELS_LC = 850, 400
-"""Logic cells of front end, buffer, result and serial port; measured, see `docs/how-to/sensor.md`."""
-COSTS: dict[str, Callable[[SensorFront, Family], Cost]] = {
-    LogMelConfig.kind: _log_mel_cost,
-    PixelsConfig.kind: _pixels_cost,
-}
+    parts = front.parts
+    memories = listed(memory(*size) for size in ((elements, bits), *parts.memories))
+    roms = listed(rom(*size) for size in parts.roms)
+    # At most so many of the logic cells have a flip-flop.
+    logic = luts(parts.logic_cells) + state(parts.logic_cells)
+    return family.price(logic + memories + roms + dsp_blocks(parts.multipliers))
 
 
 def beside(board: Board, front: SensorFront) -> Cost:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amaranth.hdl import C, Const, Elaboratable, Module, Mux, Signal
 
-from nnhw.engines.loops import LoopNest
+from nnhw.engines.loop_nest import LoopNest
 
 
 class LoopWalker(Elaboratable):

@@ -144,6 +144,7 @@ def make_model_link(
         steps, also with bool [N], True for steps that begin a sequence; it keeps the states.
     """
     i_format, o_format = accelerator.input_format, accelerator.output_format
+    body = ir.one_direction(body).graph
     _check_ends(accelerator, body)
     identity = DeviceIdentity(accelerator.device_hash, *accelerator.device_bytes, clock_hz)
 

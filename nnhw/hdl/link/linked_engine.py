@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from nnhw.hdl.link.flash import FlashLoader
 from nnhw.hdl.link.processor import Link
-from nnhw.hdl.link.program import ProgramSignature
+from nnhw.hdl.link.program_signature import ProgramSignature
 from nnhw.protocol import DeviceIdentity, ProgramState
 
 ENGINE_DOMAIN = "engine"

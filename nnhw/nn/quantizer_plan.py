@@ -34,7 +34,7 @@ from .kinds import (
     operation,
     weights_of,
 )
-from .layers import QuantConv1d, QuantConv2d, QuantConvTranspose1d, QuantConvTranspose2d, QuantLayer, QuantLinear
+from .linear import QuantConv1d, QuantConv2d, QuantConvTranspose1d, QuantConvTranspose2d, QuantLayer, QuantLinear
 from .mixing import Mixing, positional, root_of
 from .quantizers import PER_TENSOR, Quantizer
 from .recurrent_formats import observe_formats, quantized_recurrent

@@ -9,8 +9,6 @@ import numpy as np
 
 from nnhw.errors import BuildError
 from nnhw.reading import load_npz
-from nnhw.sensors import LogMelConfig
-from nnhw.sensors.pdm import heard
 
 if TYPE_CHECKING:
     from nnhw.frontend import Source
@@ -26,7 +24,7 @@ def expected_of(source: Source, kind: str) -> dict[str, np.ndarray]:
 
     Parameters
     ----------
-    kind: of the sensor; empty: none. A PDM microphone does not send the signals themselves, see `heard`.
+    kind: of the sensor; empty: none. A PDM microphone does not send the signals themselves, see `SensorFront.received`.
     """
     from nnhw.frontend.evaluation import Evaluator
 
@@ -34,8 +32,7 @@ def expected_of(source: Source, kind: str) -> dict[str, np.ndarray]:
     assert source.signals is not None
     signals = source.signals.detach().cpu().numpy().astype(np.int32)
     config = source.front.config
-    given = heard(kind, config, signals) if isinstance(config, LogMelConfig) else signals
-    codes = source.front.codes(given).numpy()
+    codes = source.front.codes(config.received(kind, signals)).numpy()
     frames = (codes.reshape(-1, *codes.shape[2:]) * config.scale).astype(np.float32)
     results = Evaluator(source.model)(frames).result
     labels = results.reshape(*codes.shape[:2], -1).argmax(axis=2)

@@ -10,7 +10,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from .node import Build, OnnxNode
-from .reading import ELEMENTS_MAX
+from .parsing import ELEMENTS_MAX
 from .values import BATCH, EXAMPLES, Known, Value
 
 _MOVES = frozenset({"Gather", "Concat", "Unsqueeze", "Squeeze", "Slice", "Cast", "Identity", "Reshape", "Split"})

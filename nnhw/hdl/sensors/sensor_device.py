@@ -57,12 +57,12 @@ class SensorDevice(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         form = self.accelerator.input_format
-        silence = getattr(self.front, "silence", self.front.low) - form.offset
+        silence = self.front.silence - form.offset
         m.submodules.frame = frame = FrameBuffer(form.elements, silence, form.element.bits)
         m.submodules.engine = engine = ByteEngine(self.accelerator, packs=False)
         m.submodules.largest = largest = Largest(self.accelerator.output_format)
         m.submodules.reporter = reporter = Reporter(clocks_per_bit(self.clock_hz, RESULT_BAUD))
-        CONNECTIONS[self.front.kind](m, self, frame, frame.busy | reporter.busy)
+        CONNECTIONS[self.front.kind](m, self, self.front, frame, frame.busy | reporter.busy)
         _connect_packed(m, frame.o, engine.i, form)
         wiring.connect(m, engine.o, largest.i)
         m.d.comb += [
@@ -90,10 +90,8 @@ def _connect_packed(m: Module, source: Any, engine: Any, form: InputFormat) -> N
     wiring.connect(m, packer.o, engine)
 
 
-def _connect_log_mel(m: Module, device: SensorDevice, frame: FrameBuffer, busy: Any) -> None:
+def _connect_log_mel(m: Module, device: SensorDevice, config: LogMelConfig, frame: FrameBuffer, busy: Any) -> None:
     """Connect a microphone: a frame is sent with each new window."""
-    config = device.front
-    assert isinstance(config, LogMelConfig)
     m.submodules.front = front = LogMelEngine(config)
     make, inputs, outputs = MICROPHONES[device.pins.kind]
     m.submodules.receiver = receiver = make(half_cycles(device.clock_hz, config.rate_hz), config.gain_log2)
@@ -108,10 +106,8 @@ def _connect_log_mel(m: Module, device: SensorDevice, frame: FrameBuffer, busy: 
     ]
 
 
-def _connect_pixels(m: Module, device: SensorDevice, frame: FrameBuffer, busy: Any) -> None:
+def _connect_pixels(m: Module, device: SensorDevice, config: PixelsConfig, frame: FrameBuffer, busy: Any) -> None:
     """Connect a camera: an image that begins while a result is on its way is left out."""
-    config = device.front
-    assert isinstance(config, PixelsConfig)
     m.submodules.front = front = PixelsEngine(config)
     m.submodules.receiver = receiver = CameraReceiver()
     m.d.comb += [
@@ -132,7 +128,7 @@ MICROPHONES: Mapping[str, tuple[Callable[[int, int], Any], tuple[str, ...], tupl
     Pdm.kind: (PdmReceiver, ("data",), ("clk",)),
 }
 """Receiver of a microphone, and its ports in the order of `SensorPins.inputs` and `outputs`, by kind of its pins."""
-CONNECTIONS: Mapping[str, Callable[[Module, SensorDevice, FrameBuffer, Any], None]] = {
+CONNECTIONS: Mapping[str, Callable[[Module, SensorDevice, Any, FrameBuffer, Any], None]] = {
     LogMelConfig.kind: _connect_log_mel,
     PixelsConfig.kind: _connect_pixels,
 }

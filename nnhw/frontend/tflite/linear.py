@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .model_file import FileTensor
-from .scaling import RescaleCall, Site, Whole
+from .requantization import RescaleCall, Site, Whole
 
 _INT32 = 1 << 31
 

@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 from nnhw.engines.shared.array import ArrayConfig
 from nnhw.hdl.cells import cells_of
 from nnhw.hdl.memory import block_ram
-from nnhw.hdl.shared.memory import WordRam
+from nnhw.hdl.shared.word_memory import WordRam
 
 Span = tuple[int, int, int]
 """(number of a memory word of a lane's constants, first bit in it, end of the bits)."""

@@ -17,9 +17,9 @@ from nnhw.driver.image import PROGRAM_FILE
 from nnhw.errors import BuildError, InputError
 from nnhw.flow.folder.build_folder import BuildFolder, read_json, write_json
 from nnhw.flow.folder.manifest import read_fact
-from nnhw.flow.models.sensing import SIGNALS, expected_of
+from nnhw.flow.models.sensor_signals import SIGNALS, expected_of
 from nnhw.flow.options import Options
-from nnhw.flow.sensing import beside, check_ends, check_speed, load_front, sensor_options
+from nnhw.flow.sensor_build import beside, check_ends, check_speed, load_front, sensor_options
 from nnhw.flow.tools.progress import Progress, noted
 from nnhw.flow.tools.sources import code_hash
 from nnhw.sensors import SensorFront, table_of
@@ -172,7 +172,7 @@ def map_stage(job: Job, out: Path) -> None:
     InputError, MappingError: a sensor is to feed a network that has no front end, or that does not fit to it.
     """
     from nnhw import ir
-    from nnhw.flow.budget import map_on_board
+    from nnhw.flow.board_budget import map_on_board
     from nnhw.mapping.settling import settling
 
     body = ir.load(job.path("lower.ir"))
@@ -199,7 +199,7 @@ def elaborate(job: Job, out: Path) -> None:
     """
     from nnhw.flow.tools.toolchain import find_tool, run_yosys
     from nnhw.flow.verification.simulate import engine_verilog
-    from nnhw.flow.virtual.device import make_device, make_sensor_device
+    from nnhw.flow.virtual.device_hardware import make_device, make_sensor_device
     from nnhw.hdl.verilog import to_verilog
 
     accelerator = Accelerator.load(job.folder.path)
@@ -254,7 +254,7 @@ def build(job: Job, out: Path) -> None:
     from nnhw.flow.implementation.bitstream import BitstreamRequest, build_bitstream
     from nnhw.flow.report import host_rate
     from nnhw.flow.tools.cache import Cache
-    from nnhw.flow.virtual.device import make_linked_device, make_sensor_device
+    from nnhw.flow.virtual.device_hardware import make_linked_device, make_sensor_device
 
     accelerator, options, front = Accelerator.load(job.folder.path), job.options, job.front()
     # What mapping planned is compared with what synthesis makes: a memory that ends up in logic is an error.

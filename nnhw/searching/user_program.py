@@ -19,7 +19,7 @@ from nnhw.frontend.birthplaces import Birthplaces
 from nnhw.frontend.export import checked_example
 from nnhw.frontend.source import Source, check_exists, execute, first_on_path, identifier
 
-from .sources import digest
+from .user_sources import digest
 
 _MEANINGS = {
     "model": "model(trial), which returns an untrained nn.Module of the parameters that trial.suggest_..() gives,",

@@ -21,7 +21,7 @@ from .hoist_shapes import hoist_shapes
 from .margins import Margins
 from .regions import Region, check_elementwise, find_region, quantizers
 from .sink_shapes import sink_shapes
-from .steps import Steps
+from .step_finder import Steps
 from .wide_joins import fixed_at
 
 _LISTED = 8

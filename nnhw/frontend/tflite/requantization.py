@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from nnhw.errors import CaptureError
 from nnhw.nn.functional import quantize
-from nnhw.nn.rescaling import quantized_multiplier, rescale
+from nnhw.nn.rescale_operator import quantized_multiplier, rescale
 
 from .model_file import FileOperator, FileTensor, ModelFile
 
@@ -60,6 +60,18 @@ class Site:
         if found.data is None:
             raise self.refusal(f"computes its {found.place}, which must be a constant")
         return found.data
+
+    def axis(self, number: int, tensor: FileTensor) -> int:
+        """Return the axis 0.. of a tensor that a number stands for, which counts from the end if it is negative.
+
+        Raises: CaptureError for a number that stands for none.
+        """
+        rank = len(tensor.shape)
+        if not -rank <= number < rank:
+            raise self.refusal(
+                f"has the axis {number} of {tensor.place}, which has {rank} axes; use {-rank} to {rank - 1}"
+            )
+        return number % rank
 
     def refusal(self, what: str) -> CaptureError:
         """Return the error that refuses the operator: its label, then `what`."""

@@ -11,8 +11,8 @@ import numpy as np
 
 from nnhw.accelerator import Accelerator
 from nnhw.accelerator.formats import Codes
-from nnhw.accelerator.turns import FrameOrder
-from nnhw.driver.arrays import as_array
+from nnhw.accelerator.frame_order import FrameOrder
+from nnhw.driver.conversion import as_array
 from nnhw.errors import InputError
 from nnhw.ir import run
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from nnhw.ir.types import IntType, TensorType
 
-from .text import BYTES, c_type
+from .c_text import BYTES, c_type
 
 
 @dataclass(frozen=True)

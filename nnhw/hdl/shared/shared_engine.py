@@ -11,20 +11,20 @@ from nnhw.engines.shared.array import ArrayConfig, Requantizing
 from nnhw.engines.shared.cycles import STEP_LATENCY, lane_latency, requantizer_latency, stream_lead
 from nnhw.hdl.buffer import StreamBuffer
 from nnhw.hdl.shared.address import AddressWalker
-from nnhw.hdl.shared.constants import Constants
+from nnhw.hdl.shared.constant_memories import Constants
 from nnhw.hdl.shared.descriptor import Descriptor
 from nnhw.hdl.shared.drain import Drain
 from nnhw.hdl.shared.lanes import Lanes
 from nnhw.hdl.shared.loader import Loader
-from nnhw.hdl.shared.memory import WordMemory, WordRam
 from nnhw.hdl.shared.multiply_add import DspRequantizer
 from nnhw.hdl.shared.nest import NestSchedule
-from nnhw.hdl.shared.requantizer import SharedRequantizer
 from nnhw.hdl.shared.sequencer import Sequencer, delayed
+from nnhw.hdl.shared.shared_requantizer import SharedRequantizer
 from nnhw.hdl.shared.step_memory import StepWriter, step_ports
-from nnhw.hdl.shared.steps import StepRequantizer
+from nnhw.hdl.shared.step_requantizer import StepRequantizer
 from nnhw.hdl.shared.store import Collector, WriteRegister
 from nnhw.hdl.shared.transfer import Transfers
+from nnhw.hdl.shared.word_memory import WordMemory, WordRam
 from nnhw.protocol import ProgramState, Refusal
 
 READ_LATENCY = 2

@@ -14,8 +14,8 @@ from nnhw.ir.types import IntType
 from nnhw.mapping.fit import fit_scaler
 from nnhw.mapping.requantize import NormalSteps, prove
 
-from .lines import Lines, fit_lines
-from .text import c_type, c_type_of, indented, integer, table
+from .c_text import c_type, c_type_of, indented, integer, table
+from .wide_lines import Lines, fit_lines
 
 FEW_STEPS = 3
 """Up to so many steps are compared one after the other."""

@@ -11,13 +11,15 @@ from nnhw.accelerator import Accelerator, EngineConfig
 from nnhw.boards import Board
 from nnhw.errors import DoesNotFitError, MappingError
 from nnhw.families import FAMILIES, Cost, Family
+from nnhw.families.parts import Inventory, luts, state
+from nnhw.families.prices import PartRow
 from nnhw.flow.options import Options
 from nnhw.flow.style import PROGRAM_LC, Mapped, map_in_style
 from nnhw.ir import Graph
 from nnhw.mapping.budget import Budget
-from nnhw.mapping.cost import cost, packing_cost
+from nnhw.mapping.cost import packing_cost, parts
 from nnhw.mapping.shared.compile import Compiled
-from nnhw.mapping.shared.search.cost import array_cost
+from nnhw.mapping.shared.search.cost import array_parts
 
 
 def map_on_board(
@@ -126,17 +128,21 @@ def estimate(accelerator: Accelerator, board: Board, beside: Cost | None = None)
     family, spram = FAMILIES[board.family], board.resources.spram > 0
     link = family.room.link_of(board.link) if beside is None else beside
     if accelerator.programs:
-        link += Cost(lc=PROGRAM_LC, ff=0 if family.logic.flip_flop_packs else PROGRAM_LC)
+        link += family.price(luts(PROGRAM_LC) + state(PROGRAM_LC))
     link += packing_cost(accelerator, family)
-    total = sum((_cost(stage.config, family, spram) for stage in accelerator.stages), link)
+    total = sum((family.price(_parts(stage.config, spram)) for stage in accelerator.stages), link)
     return {"lc": round(total.lc), "ff": round(total.ff), "ebr": total.ebr, "spram": total.spram, "dsp": total.dsp}
 
 
-def _cost(config: EngineConfig, family: Family, spram: bool) -> Cost:
-    """Return what an engine takes."""
-    if config.program is not None:
-        return array_cost(config.program.array, family, spram)
-    return cost(config, family)
+def engine_parts(accelerator: Accelerator, board: Board) -> dict[str, list[PartRow]]:
+    """Return what each engine of an accelerator is made of, by name, those parts first that take most logic."""
+    prices, spram = FAMILIES[board.family].prices, board.resources.spram > 0
+    return {stage.name: prices.rows(_parts(stage.config, spram)) for stage in accelerator.stages}
+
+
+def _parts(config: EngineConfig, spram: bool) -> Inventory:
+    """List the parts of an engine."""
+    return parts(config) if config.program is None else array_parts(config.program.array, spram)
 
 
 def _clock_hz(board: Board, options: Options) -> float:

@@ -11,7 +11,7 @@ from nnhw import ir
 from nnhw.accelerator import Accelerator
 from nnhw.accelerator.execution import execute_all
 from nnhw.accelerator.formats import Codes, as_array
-from nnhw.accelerator.turns import FrameOrder
+from nnhw.accelerator.frame_order import FrameOrder
 from nnhw.mapping.loops import step_of
 
 CHUNK = 250

@@ -11,6 +11,7 @@ from nnhw.ir.ops import Quantize
 from nnhw.ir.steps import State
 
 from .arena import Lifetime, place
+from .c_text import c_type, comment, identifier, indented
 from .fixed_softmax import LINES as FIXED_SOFTMAX
 from .floats import FloatWriter, quantizer, rounding_lines
 from .functions import FUNCTIONS, with_needs
@@ -19,7 +20,6 @@ from .main_program import main_text
 from .plan import FilePlan, make_plan
 from .states import StateStruct
 from .tail import TAIL_HELPERS, TailWriter, result_name
-from .text import c_type, comment, identifier, indented
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, fx
 
+from .node_values import Dependence, NodeValue, TracedGraph
 from .operators import LINEAR, QUANTIZE, VALUE
-from .values import Dependence, NodeValue, TracedGraph
 
 
 @dataclass(frozen=True)

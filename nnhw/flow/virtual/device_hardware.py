@@ -7,8 +7,8 @@ from amaranth.lib import wiring
 from nnhw.accelerator import Accelerator
 from nnhw.boards import Board, Flash
 from nnhw.hdl.engine import ByteEngine
-from nnhw.hdl.link.device import LinkedEngine
 from nnhw.hdl.link.devices import device_at
+from nnhw.hdl.link.linked_engine import LinkedEngine
 from nnhw.hdl.sensors import SensorDevice
 from nnhw.links import BoardLink
 from nnhw.protocol import DeviceIdentity, joined_id
