@@ -150,6 +150,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "mapping/shared/test_accelerator.py": ("slow",),
     "mapping/shared/test_chain.py": ("slow",),
     "mapping/shared/test_fusion.py": ("slow",),
+    "mapping/shared/test_loops.py::test_program_of_a_loop_equals_its_graph_in_hardware": ("rtl", "slow"),
     "mapping/test_cost.py": ("synth", "pnr"),
     "mapping/test_mapper.py::test_mapper_rejects_a_network_that_does_not_fit": ("slow",),
     "mapping/test_mapper.py::test_mapping_of_mlp_reaches_the_bound_of_its_weight_memory": ("slow",),
