@@ -1,34 +1,44 @@
-"""Recurrent cells of several sizes: what they take on three boards, the cycles of a step, and every value in RTL."""
+"""Recurrent cells of several sizes: what they take on three boards, the cycles of a step, and every value in RTL.
+
+Those for one sequence at a time on the UP5K are placed and routed, too.
+"""
 
 from __future__ import annotations
 
+import json
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+import nnhw
 from benchmarks.random_recurrent import random_recurrent
 from nnhw.boards import load_board
 from nnhw.engines.state import StateConfig
 from nnhw.engines.timing import as_number
-from nnhw.errors import MappingError, first_of
+from nnhw.errors import BuildError, MappingError, first_of
 from nnhw.families import FAMILIES
 from nnhw.flow.board_budget import map_on_board
 from nnhw.flow.options import Options
 from nnhw.flow.verification.comparison import boundary_values, compare_stages
 from nnhw.flow.verification.equality import check_equality
 from nnhw.frontend import capture
-from nnhw.ir import Graph
+from nnhw.ir import Graph, one_direction
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import accelerator_cost
 from nnhw.mapping.mapper import map_body
+from nnhw.mapping.shared.search.cost import array_cost
 from nnhw.nn import Int, QuantGRU, QuantLinear, QuantLSTM, QuantRNN
 from nnhw.passes import lower, split
 
 BOARDS = ("icebreaker", "ulx3s_25f", "ulx3s_85f")
+PLACED = "icebreaker"
 CELLS: dict[str, tuple[Callable[..., nn.Module], int, int, int]] = {
     "RNN 4-8": (QuantRNN, 4, 8, 8),
     "GRU 8-16": (QuantGRU, 8, 16, 8),
@@ -37,6 +47,8 @@ CELLS: dict[str, tuple[Callable[..., nn.Module], int, int, int]] = {
     "GRU 16-32": (QuantGRU, 16, 32, 8),
     "GRU 16-64": (QuantGRU, 16, 64, 8),
     "GRU 16-64, 4 bits": (QuantGRU, 16, 64, 4),
+    "GRU 64-64": (QuantGRU, 64, 64, 8),
+    "RNN 4-8, both directions": (partial(QuantRNN, bidirectional=True), 4, 8, 8),
 }
 """Cell, features, units, bits of weights, states and gates."""
 TURNS = (1, 4)
@@ -55,7 +67,7 @@ class Network(nn.Module):
         self.codes = Int(8, scale=2.0**-5)
         quantizers = {} if bits == 8 else {"weight_quant": Int(bits), "state_quant": Int(bits, scale=2.0 ** (1 - bits))}
         self.cell = cell(features, units, batch_first=True, **quantizers)
-        self.last = QuantLinear(units, 4, weight_quant=Int(bits))
+        self.last = QuantLinear(units * (1 + bool(self.cell.bidirectional)), 4, weight_quant=Int(bits))
 
     def forward(self, x: Tensor) -> Tensor:
         """[batch, steps, features] --> [batch, 4]."""
@@ -64,15 +76,22 @@ class Network(nn.Module):
         return result
 
 
-def body_of(name: str) -> tuple[Graph, list[Any]]:
-    """Return the integer graph of a cell, and codes of sequences of unlike lengths."""
+def model_of(name: str) -> tuple[nn.Module, Tensor]:
+    """Return a network with a cell, and example sequences."""
     cell, features, units, bits = CELLS[name]
     torch.manual_seed(0)
     model, example = Network(cell, features, units, bits), torch.randn(4, 10, features)
     model.train()(example)
-    body = split(lower(capture(model.eval(), example))).body
-    codes = torch.randint(-128, 128, (len(LENGTHS), max(LENGTHS), features)).numpy()
-    return body, [sequence[:length] for sequence, length in zip(codes, LENGTHS, strict=True)]
+    return model.eval(), example
+
+
+def body_of(name: str) -> tuple[Graph, list[Any]]:
+    """Return the integer graph of a cell, and what is sent for sequences of unlike lengths."""
+    model, example = model_of(name)
+    body = split(lower(capture(model, example))).body
+    codes = torch.randint(-128, 128, (len(LENGTHS), max(LENGTHS), example.shape[2])).numpy()
+    sequences = [sequence[:length] for sequence, length in zip(codes, LENGTHS, strict=True)]
+    return body, one_direction(body).sent(sequences)
 
 
 def run(board: str | None) -> dict[str, Any]:
@@ -86,8 +105,25 @@ def run(board: str | None) -> dict[str, Any]:
         body, codes = body_of(name)
         for each in boards:
             for turns in TURNS:
-                rows.append({"cell": name, "board": each, "sequences": turns, **_row(body, codes, each, turns)})
+                row = {"cell": name, "board": each, "sequences": turns, **_row(body, codes, each, turns)}
+                if each == PLACED and turns == 1 and "refused" not in row:
+                    row |= placed(name, each)
+                rows.append(row)
     return {"rows": rows} if board is not None else {"rows": rows, "random": random_networks()}
+
+
+def placed(name: str, board: str) -> dict[str, Any]:
+    """Return what place and route makes of a cell, with its link: Fmax of one seed, and what is used."""
+    model, example = model_of(name)
+    with tempfile.TemporaryDirectory() as scratch:
+        out = Path(scratch) / "build"
+        try:
+            nnhw.build(model, example, name="cell", board=board, out=out, seeds=1, frames=2)
+        except BuildError as error:
+            return {"not_placed": str(first_of(error)).partition(";")[0]}
+        report = json.loads((out / "report.json").read_text(encoding="utf-8"))
+    used = {f"placed_{part}": report["resources"][part]["used"] for part in ("lc", "ebr", "spram", "dsp")}
+    return {"fmax_hz": report["fmax_hz"], "clock_hz": report["clock_hz"], **used}
 
 
 def random_networks() -> dict[str, Any]:
@@ -129,14 +165,19 @@ def _row(body: Graph, codes: list[Any], board_name: str, turns: int) -> dict[str
     except MappingError as error:
         return {"refused": str(first_of(error)).partition(";")[0]}
     accelerator = mapped.accelerator
-    taken = accelerator_cost(accelerator, FAMILIES[board.family])
+    family, spram, programs = FAMILIES[board.family], board.resources.spram > 0, accelerator.programs
+    taken = array_cost(programs[0].array, family, spram) if programs else accelerator_cost(accelerator, family)
+    products = sum(stage.products for stage in accelerator.stages)
+    slowest = max(stage.config.cycles for stage in accelerator.stages)
     results = check_equality(accelerator, body, codes, PATTERNS)
     values = boundary_values(body, codes, accelerator.input_format.order(codes))
     return {
-        "products": sum(stage.products for stage in accelerator.stages),
+        "rounds": accelerator.rounds.count if accelerator.rounds else 1,
+        "style": mapped.style,
+        "products": products,
         "cycles": as_number(accelerator.schedule.interval),
         "latency": accelerator.schedule.latency_cycles,
-        "ideal_cycles": max(stage.config.cycles for stage in accelerator.stages),
+        "ideal_cycles": -(-products // programs[0].array.products) if programs else slowest,
         "state_bits": sum(
             stage.config.memory.width * stage.config.chunks
             for stage in accelerator.stages
@@ -155,14 +196,17 @@ def _row(body: Graph, codes: list[Any], board_name: str, turns: int) -> dict[str
 def show(row: Mapping[str, Any]) -> None:
     """Print a line for each cell, board and number of sequences in turn."""
     figures = f"{'cycles':>8}{'ideal':>7}{'LC':>8}{'EBR':>5}{'DSP':>5}{'values':>9}"
-    print(f"{'cell':18} {'board':12}{'in turn':>8}{figures} differ")
+    print(f"{'cell':25} {'board':12}{'in turn':>8}{figures} differ")
     for one in row["rows"]:
-        head = f"{one['cell']:18} {one['board']:12}{one['sequences']:>8}"
+        head = f"{one['cell']:25} {one['board']:12}{one['sequences']:>8}"
         if "refused" in one:
             print(f"{head}  {one['refused']}")
             continue
         facts = f"{one['cycles']:>8,.4g}{one['ideal_cycles']:>7,}{one['lc']:>8,}{one['ebr']:>5}{one['dsp']:>5}"
-        print(f"{head}{facts}{one['values']:>9,} {one['differ']}{'' if one['as_predicted'] else ' (other cycles)'}")
+        fmax = f", Fmax {one['fmax_hz'] / 1e6:.2f} MHz" if "fmax_hz" in one else one.get("not_placed", "")
+        other = "" if one["as_predicted"] else " (other cycles)"
+        shared = ", a program" if one["style"] == "shared" else ""
+        print(f"{head}{facts}{one['values']:>9,} {one['differ']}{other}{fmax}{shared}")
     if "random" not in row:
         return
     drawn = row["random"]

@@ -76,7 +76,8 @@ class DoesNotFitError(MappingError):
 
     Parameters
     ----------
-    layers: the least resources of each layer, in the model's order; empty where they are not known.
+    layers: the least resources of each layer, in the model's order: of the first layers where these alone do not fit;
+        empty where they are not known.
     """
 
     def __init__(self, message: str, layers: Sequence[LayerNeed] = ()) -> None:

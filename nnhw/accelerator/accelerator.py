@@ -62,8 +62,11 @@ class Accelerator:
         for index, stage in enumerate(self.stages):
             if (program := stage.config.program) is not None:
                 array, records = program.array, enumerate(program.records)
+                # Records without a node store what is no value of the IR.
                 stored = [
-                    (number, record) for number, record in records if isinstance(record, Compute) and not record.raw
+                    (number, record)
+                    for number, record in records
+                    if isinstance(record, Compute) and record.node and not record.raw and not record.partial
                 ]
                 found += [StoreBoundary(index, number, record, array) for number, record in stored]
             elif stage.node:

@@ -69,7 +69,9 @@ def execute(accelerator: Accelerator, codes: np.ndarray, before: Execution | Non
             for port, source in enumerate(stage.sources)
         ]
         if (program := stage.config.program) is not None:
-            traces[index] = program.trace(inputs[0])
+            # In a loop, the memory keeps the states.
+            memory = before.traces[index].memory if form.headed and before is not None else None
+            traces[index] = program.trace(inputs[0], memory)
             left = elements_of(traces[index], stage.output.element)
         else:
             left = stage.config.golden_elements(inputs, stage.output.element)

@@ -17,6 +17,7 @@ from nnhw.mapping.mapper import map_body
 from nnhw.mapping.settling import settle
 from nnhw.mapping.shared.accelerator import map_program, map_shared
 from nnhw.mapping.shared.compile import Compiled
+from nnhw.mapping.shared.loops.accelerator import map_loop
 from nnhw.mapping.shared.search.arrays import least_cycles
 
 PROGRAM_LC = 215
@@ -56,8 +57,8 @@ def map_in_style(
 
     Raises
     ------
-    MappingError: it does not fit (with `auto`: in neither style); a shared engine was asked for and the network has a
-        loop; several sequences were asked for and it has none.
+    MappingError: it does not fit (with `auto`: in neither style); several sequences were asked for and it has no loop,
+        or a shared engine keeps states of one alone.
     """
     if options.sequences > 1 and not body.inputs[0].type.is_sequence:
         raise MappingError(
@@ -84,13 +85,31 @@ def map_in_style(
 def _sequence(
     body: Graph, board: Board, budget: Budget, family: Family, options: Options, interval: int | None
 ) -> Mapped:
-    """Map a network with loops: on an engine for each layer, around the memories of states."""
-    if options.array is not None or options.style == "shared":
-        refuse_loops(
-            body, "a shared engine keeps no state from one frame to the next; leave out '--style shared' and '--array'"
-        )
-    why = "foldings were given" if options.overrides else "a shared engine keeps no state from step to step"
-    return _streaming(body, board, budget, family, options, interval, why)
+    """Map a network with loops: on an engine for each layer, around the memories of states, or as a program.
+
+    A program of a loop computes a row of products at a time, so it is the way of networks that fit in no other.
+    """
+    if options.array is not None:
+        refuse_loops(body, "no program of a loop is made for the array of another build; leave out '--array'")
+    shared = options.style == "shared"
+    if shared and options.sequences > 1:
+        refuse_loops(body, "a shared engine keeps the states of one sequence; leave out '--sequences'")
+    if shared:
+        return _loop(body, board, budget, family, "it was asked for")
+    why = "foldings were given" if options.overrides else "a shared engine takes more cycles for a step"
+    try:
+        return _streaming(body, board, budget, family, options, interval, why)
+    except DoesNotFitError as error:
+        if options.style == "streaming" or options.overrides or options.sequences > 1:
+            raise
+        try:
+            return _loop(body, board, budget, family, f"with an engine for each layer, {first_of(error)}")
+        except MappingError as other:
+            raise DoesNotFitError(f"{error}. On a shared engine: {first_of(other)}", error.layers) from None
+
+
+def _loop(body: Graph, board: Board, budget: Budget, family: Family, why: str) -> Mapped:
+    return Mapped(map_loop(body, board.name, left_to_shared(board, budget, family), family), "shared", why)
 
 
 def _streaming(

@@ -56,18 +56,20 @@ class Budget:
         )
 
 
-def does_not_fit(layers: Sequence[Layer], interval: int, taken: Cost, budget: Budget) -> str:
+def does_not_fit(layers: Sequence[Layer], interval: int, taken: Cost, budget: Budget, count: int | None = None) -> str:
     """Return the message that a network does not fit: what it takes, what is missing, and what would fit.
 
     Parameters
     ----------
     interval: cycles from frame to frame of the smallest mapping. taken: its cost.
+    count: layers of the network, of which the given ones are the first; None: they are all.
     """
+    whose = "its" if count is None else f"the first {len(layers)} of {count} layers'"
     return (
-        f"the network does not fit: its smallest mapping at {interval} cycles a frame takes "
+        f"the network does not fit: {whose} smallest mapping at {interval} cycles a frame takes "
         f"{taken.lc:.0f} logic cells and {taken.ebr} block RAMs, "
         f"but the board leaves {budget.lc:.0f} and {budget.ebr} to the engines "
-        f"({budget.excess(taken)}); {_remedy(layers, taken, budget)}"
+        f"({budget.excess(taken)}); {_remedy(layers, taken, budget, count)}"
     )
 
 
@@ -98,17 +100,19 @@ def _held_bits(stage: Stage) -> int:
     return 0 if fifo is None else fifo.depth * fifo.width
 
 
-def _remedy(layers: Sequence[Layer], taken: Cost, budget: Budget) -> str:
+def _remedy(layers: Sequence[Layer], taken: Cost, budget: Budget, count: int | None) -> str:
     """Return advice on what would fit: the share of the network's size, the largest layer, other boards."""
     matrices = [layer for layer in layers if isinstance(layer, MatrixLayer)]
     pairs = ((budget.lc, taken.lc), (budget.ff, taken.ff), (budget.ebr, taken.ebr))
     share = min(1.0, *(left / some for left, some in pairs if some))
+    about = "about" if count is None else "less than"
     advice = (
-        f"about {share:.0%} of the network's present size would fit: use fewer channels or fewer bits, a slower "
+        f"{about} {share:.0%} of the network's present size would fit: use fewer channels or fewer bits, a slower "
         "--target-fps, or a board with more resources ('nnhw boards')"
     )
     if not matrices:
         return advice
     largest = max(matrices, key=lambda layer: layer.weights.size * layer.weight.bits)
     bits = largest.weights.size * largest.weight.bits
-    return f"the largest layer is {largest.where} with {bits} weight bits; {advice}"
+    which = "layer" if count is None else "of these"
+    return f"the largest {which} is {largest.where} with {bits} weight bits; {advice}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import Any
@@ -18,6 +19,8 @@ from nnhw.mapping.layers import Layer, MatrixLayer
 from nnhw.mapping.loops import step_of
 from nnhw.mapping.plans import LayerPlan, Planner
 
+FEW_LAYERS = 16
+"""A network of at least twice as many layers is looked at after so many of them, and twice as many, and so on."""
 FOLDED = ("pe", "channel_lanes", "row_lanes")
 """Fields that `foldings` enumerates: an override of one of them selects foldings; any other is set in each folding."""
 
@@ -129,12 +132,23 @@ class DesignSpace:
     def _plans(self, placed: Sequence[Folding]) -> list[LayerPlan]:
         return [self._planner.plan(layer, folding) for layer, folding in zip(self.layers, placed, strict=True)]
 
-    def frontiers(self, overrides: Mapping[str, Mapping[str, int]]) -> list[list[Candidate]]:
+    def beginning(self, count: int) -> DesignSpace:
+        """Return the design space of the first layers alone, which shares all results with this one."""
+        part = copy(self)
+        part.layers = self.layers[:count]
+        return part
+
+    def frontiers(
+        self,
+        overrides: Mapping[str, Mapping[str, int]],
+        check: Callable[[list[list[Candidate]]], None] = lambda _: None,
+    ) -> list[list[Candidate]]:
         """Return the candidates of every layer, the fastest first.
 
         Parameters
         ----------
         overrides: by layer name, fields of its foldings that are fixed; see `map_body`.
+        check: called with the candidates of the first layers, now and then, if there are many layers.
 
         Raises
         ------
@@ -143,12 +157,16 @@ class DesignSpace:
         self._check_names(overrides)
         found: list[list[Candidate]] = []
         problems: list[NnhwError] = []
+        half = len(self.layers) // 2
+        counts = [FEW_LAYERS << times for times in range((half // FEW_LAYERS).bit_length())]
         for layer in self.layers:
             try:
                 override = overrides.get(layer.name)
                 found.append(self._overridden(layer, override) if override else self._frontier(layer))
             except MappingError as error:
                 problems.append(error)
+            if not problems and len(found) in counts:
+                check(found)
         raise_all(problems)
         return found
 

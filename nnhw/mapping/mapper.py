@@ -67,7 +67,7 @@ def map_body(
         an override that names no layer or that the engine does not accept.
     """
     refuse_weights(read_layers(step_of(body).graph), budget, family)
-    mapper = Mapper.of(body, board_name, family, overrides or {}, sequences)
+    mapper = Mapper.of(body, board_name, family, overrides or {}, sequences, budget=budget)
     try:
         return mapper.best(budget, target_interval)
     except KeyboardInterrupt as stop:
@@ -130,15 +130,33 @@ class Mapper:
         overrides: Mapping[str, Mapping[str, int]],
         sequences: int = 1,
         rough: bool = False,
+        budget: Budget | None = None,
     ) -> Mapper:
         """Return the mapper of an integer graph; see `map_body` and, for `rough`, `DesignSpace`.
 
+        Parameters
+        ----------
+        budget: of a network of many layers, whose first ones alone exceed it, the others are not looked at.
+
         Raises
         ------
-        MappingError: a layer that no engine runs.
+        MappingError: a layer that no engine runs. DoesNotFitError: the first layers exceed the budget.
         """
         space = DesignSpace(body, read_layers(step_of(body).graph), family, sequences, rough)
-        return cls(space, space.frontiers(overrides), board_name)
+
+        def check(frontiers: list[list[Candidate]]) -> None:
+            if budget is not None:
+                cls(space.beginning(len(frontiers)), frontiers, board_name).refuse(budget, len(space.layers))
+
+        return cls(space, space.frontiers(overrides, check), board_name)
+
+    def refuse(self, budget: Budget, count: int) -> None:
+        """Raise DoesNotFitError if these layers, which are the first of `count` ones, exceed a budget at any rate."""
+        interval = self.intervals(budget, None)[-1]
+        placed, taken = self.within(budget, interval)
+        if budget.excess(taken):
+            needs = needs_of(self.space, placed)
+            raise DoesNotFitError(does_not_fit(self.space.layers, interval, taken, budget, count), needs)
 
     def best(self, budget: Budget, target_interval: int | None) -> Accelerator:
         """Return the accelerator that `map_body` returns. Raises: MappingError: the network does not fit."""

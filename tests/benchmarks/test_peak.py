@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from amaranth.sim import Simulator
 
 from benchmarks import peak
 from nnhw.boards import load_board
@@ -18,6 +17,7 @@ from nnhw.flow.implementation.synthesis import synthesize
 from nnhw.hdl import matmul
 from nnhw.hdl.pll import reachable_clocks
 from nnhw.hdl.top import make_top
+from sim.simulator import Simulator
 
 PORT_BITS = {"ice40": 16, "ecp5": 36}
 

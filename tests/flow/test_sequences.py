@@ -44,11 +44,14 @@ def images(*shape: int) -> Tensor:
 
 
 @needs_simulator
-@pytest.mark.parametrize(("sequences", "each_step"), [(1, False), (3, True)])
-def test_recurrent_network_runs_on_every_link(sequences: int, each_step: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("sequences", "each_step", "style"), [(1, False, "streaming"), (3, True, "auto"), (1, True, "shared")]
+)
+def test_recurrent_network_runs_on_every_link(sequences: int, each_step: bool, style: str, tmp_path: Path) -> None:
     model = Small(each_step).eval()
     example = images(4, STEPS, 4).float()
-    build = nnhw.build(model, example, name="small", out=tmp_path / "b", sequences=sequences, stop_at="simulate")
+    options = {"sequences": sequences, "style": style, "stop_at": "simulate"}
+    build = nnhw.build(model, example, name="small", out=tmp_path / "b", **options)
     report = json.loads((build.path / "report.json").read_text(encoding="utf-8"))
     assert report["exactness"]["ir_rtl"] == 0
     assert report["exactness"]["rtl_samples"] >= 32
@@ -88,9 +91,11 @@ def test_turns_are_of_networks_with_a_state(tmp_path: Path) -> None:
         nnhw.build(model, torch.randn(4, 4), out=tmp_path / "b", sequences=0, stop_at="map")
 
 
-def test_shared_engine_refuses_a_loop_by_name(tmp_path: Path) -> None:
-    with pytest.raises(MappingError, match=r"scan 'rnn' \(.*\): a shared engine keeps no state"):
-        nnhw.build(Small().eval(), torch.randn(4, STEPS, 4), out=tmp_path / "b", style="shared", stop_at="map")
+def test_shared_engine_refuses_several_sequences_in_turn(tmp_path: Path) -> None:
+    with pytest.raises(MappingError, match=r"scan 'rnn' \(.*\): a shared engine keeps the states of one sequence"):
+        nnhw.build(
+            Small().eval(), torch.randn(4, STEPS, 4), out=tmp_path / "b", style="shared", sequences=2, stop_at="map"
+        )
 
 
 @needs_simulator

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amaranth.hdl import Value
-from amaranth.sim import Simulator
 
 from nnhw.engines.timing import NetworkModel
+from sim.simulator import Simulator
 from sim.stalls import stalls
 
 IDLE_CYCLES = 24

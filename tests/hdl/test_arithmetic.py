@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value, signed, unsigned
-from amaranth.sim import Simulator
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from nnhw.hdl.arithmetic import dot_product, dsp_dot_product
 from nnhw.hdl.cells import CELLS, PLAIN, ecp5
 from nnhw.ir.types import BIPOLAR, BIT, IntType
 from sim.cases import INT2, INT4, INT8, TERNARY, UINT2, UINT4, random_values
+from sim.simulator import Simulator
 
 FORMATS = (BIPOLAR, BIT, TERNARY, INT2, UINT2, INT4, UINT4, INT8)
 BEATS = 24

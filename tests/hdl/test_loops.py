@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from amaranth.sim import Simulator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnhw.engines.loop_nest import LoopNest
 from nnhw.hdl.loop_nest import LoopWalker
+from sim.simulator import Simulator
 from sim.stalls import stalls
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
 from nnhw.hdl.memory import LargeRam, SplitRom
+from sim.simulator import Simulator
 
 
 def read(rom: SplitRom, addresses: list[int]) -> list[int]:

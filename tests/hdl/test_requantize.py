@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from amaranth.hdl import Value
-from amaranth.sim import Simulator
 
 from nnhw.engines.encoding import bits_for_range, encode, pack_words
 from nnhw.engines.matmul import MatmulConfig
@@ -19,6 +18,7 @@ from nnhw.hdl.matmul import MatmulEngine
 from nnhw.hdl.requantizer_table import make_requantizer
 from nnhw.ir.types import BIPOLAR, BIT, IntType
 from sim.cases import make_frames
+from sim.simulator import Simulator
 from tests.hdl.streams import check, run_stream
 
 INT8, UINT8, UINT4, INT4, ODD = IntType(-128, 127), IntType(0, 255), IntType(0, 15), IntType(-8, 7), IntType(-3, 1)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from amaranth.hdl import Module
 from amaranth.lib import wiring
-from amaranth.sim import Simulator
 
 from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
@@ -21,6 +20,7 @@ from nnhw.hdl.fifo import Fifo
 from nnhw.hdl.fork import Fork
 from nnhw.hdl.state import StateMemory
 from nnhw.ir.types import IntType
+from sim.simulator import Simulator
 
 I8 = IntType(-128, 127)
 BEGINS = [1, 1, 1, 1, 1, *[int(place % 7 == 3 or place > 21) for place in range(25)]]

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 from amaranth.hdl import Value
-from amaranth.sim import Simulator
 
 from nnhw.engines.encoding import encode, pack_words
 from nnhw.engines.matmul import MatmulConfig, Thresholds
 from nnhw.hdl.thresholds import ThresholdUnit
 from nnhw.ir.types import BIPOLAR, IntType
 from sim.cases import INT2, INT4, MATMULS, UINT2, UINT4, matmul
+from sim.simulator import Simulator
 
 WITH_THRESHOLDS = [name for name, make in MATMULS.items() if make().thresholds is not None and "large" not in name]
 

@@ -10,7 +10,6 @@ import pytest
 from amaranth.hdl import ClockDomain, ClockSignal, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.sim import Simulator
 
 from nnhw.boards import Board, Flash, InputClock, Uart, list_boards, load_board
 from nnhw.errors import BoardError
@@ -19,6 +18,7 @@ from nnhw.hdl.link.linked_engine import LinkedEngine
 from nnhw.hdl.pll import nearest_at_most
 from nnhw.hdl.top import StartReset, TopDesign, load_platform, make_top
 from nnhw.protocol import DeviceIdentity
+from sim.simulator import Simulator
 from tests.hdl.link.engines import ProgramEngine, SumEngine
 
 OTHER_CLOCK = "board 'icebreaker': '{}' is in amaranth-boards an oscillator"

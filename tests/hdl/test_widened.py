@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from amaranth.hdl import Module, Signal
-from amaranth.sim import Simulator
 
 from nnhw.accelerator import Stream
 from nnhw.engines.encoding import decode
 from nnhw.hdl.engine import _widened
 from nnhw.ir.types import BIPOLAR, IntType
+from sim.simulator import Simulator
 
 
 @pytest.mark.parametrize("element", [BIPOLAR, IntType(0, 3), IntType(-2, 1)], ids=str)

@@ -14,11 +14,11 @@ from nnhw.families import ICE40
 from nnhw.ir import BIPOLAR, Graph, IntType
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost.constants import varying_columns
-from nnhw.mapping.design_space import DesignSpace
-from nnhw.mapping.folding import foldings
-from nnhw.mapping.layers import MatrixLayer
+from nnhw.mapping.design_space import FEW_LAYERS, Candidate, DesignSpace
+from nnhw.mapping.folding import Folding, foldings
+from nnhw.mapping.layers import Layer, MatrixLayer
 from nnhw.mapping.least_weights import FEW_WEIGHTS, least_weight_bits
-from nnhw.mapping.mapper import map_body
+from nnhw.mapping.mapper import Mapper, map_body
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.shared import accelerator
 from nnhw.mapping.shared.accelerator import map_shared
@@ -83,3 +83,23 @@ def test_shared_engine_refuses_a_large_network_before_it_reads_functions(monkeyp
         "the weights take 2,561,200 bits, the memory has 262,144 (2,299,056 bits too many); use fewer bits for "
         "weights, fewer channels, a larger board, or --style streaming"
     )
+
+
+def test_mapper_refuses_many_layers_by_the_first_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = make_body((8,), BIPOLAR, [*[LayerSpec(8)] * 40, LayerSpec(3, steps=0)])
+    looked_at, candidate = set[str](), DesignSpace.candidate
+
+    def noted(space: DesignSpace, layer: Layer, folding: Folding) -> Candidate:
+        looked_at.add(layer.name)
+        return candidate(space, layer, folding)
+
+    monkeypatch.setattr(DesignSpace, "candidate", noted)
+    with pytest.raises(DoesNotFitError) as caught:
+        map_body(body, "test", Budget(lc=300, ebr=4))
+    assert looked_at == {layer.name for layer in read_layers(body)[:FEW_LAYERS]}
+    assert [need.name for need in caught.value.layers] == [layer.name for layer in read_layers(body)[:FEW_LAYERS]]
+    message = str(caught.value)
+    assert message.startswith("the network does not fit: the first 16 of 41 layers' smallest mapping at 32 cycles")
+    assert "; the largest of these is 'layer0' (net.py:10) with 64 weight bits; less than " in message
+    roomy = Mapper.of(body, "test", ICE40, {}, budget=Budget(lc=1e6, ebr=100))
+    assert len(roomy.frontiers) == len(read_layers(body))

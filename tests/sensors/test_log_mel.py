@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
 from nnhw.hdl.sensors import LogMelEngine
 from nnhw.sensors import LogMelConfig
 from nnhw.sensors.log_mel import COSINE_ONE
+from sim.simulator import Simulator
 
 SMALL = LogMelConfig(window=64, hop=16, bands=3, steps=2, lowest_hz=150, highest_hz=1900)
 

@@ -10,10 +10,10 @@ import pytest
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.sim import Simulator
 
 from nnhw.hdl.sensors.pixels import CameraReceiver, PixelsEngine
 from nnhw.sensors import PixelsConfig
+from sim.simulator import Simulator
 
 
 class AtPins(wiring.Component):

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
 from nnhw.accelerator.formats import OutputFormat
 from nnhw.hdl.sensors.frame_buffer import FrameBuffer
@@ -18,6 +17,7 @@ from nnhw.ir.types import IntType
 from nnhw.sensors import LogMelConfig
 from nnhw.sensors.pdm import WORD_SHIFT, filtered, modulated
 from nnhw.sensors.results import lines_of
+from sim.simulator import Simulator
 
 Bench = Callable[[Any], Awaitable[None]]
 

@@ -118,6 +118,7 @@ class ArrayConfig:
     step_memory: of functions that are no lines; None: there are none.
     row_steps: records may store pixels that are apart from one another in a map: there is a step of its own from the
         last pixel of a row to the next row. Upsampling and transposed convolutions need it.
+    partial_sums: records may leave their sums in the lanes, where the next one adds to them. Loops need it.
 
     Raises
     ------
@@ -144,6 +145,7 @@ class ArrayConfig:
     tie_bits: tuple[int, int] | None = None
     step_memory: StepMemory | None = None
     row_steps: bool = False
+    partial_sums: bool = False
 
     def __post_init__(self) -> None:
         problems = [
@@ -340,7 +342,7 @@ class ArrayConfig:
         """CRC-32 of all parameters that matter to programs, which name the array that they are made for."""
         fields = dataclasses.asdict(self)
         del fields["dsp_lanes"]
-        for name in ("weight_stream", "tie_bits", "step_memory", "row_steps"):
+        for name in ("weight_stream", "tie_bits", "step_memory", "row_steps", "partial_sums"):
             if not fields[name]:  # programs are those of arrays that know nothing of it
                 del fields[name]
         document = json.dumps([ENGINE_VERSION, fields], sort_keys=True)

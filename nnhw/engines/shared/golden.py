@@ -34,13 +34,14 @@ class Stored:
 
 @dataclass(frozen=True)
 class Trace:
-    """The results of one frame: what each `Compute` stored, and the bytes that left, uint8 [bytes]."""
+    """The results of one frame: what each `Compute` stored, the bytes that left, uint8 [bytes], and the memory then."""
 
     stored: tuple[Stored, ...]
     output: np.ndarray
+    memory: np.ndarray
 
 
-def run_program(config: SharedConfig, elements: np.ndarray) -> Trace:
+def run_program(config: SharedConfig, elements: np.ndarray, before: np.ndarray | None = None) -> Trace:
     """Run a program for one frame.
 
     Here every `Compute` reads all that it needs before it stores anything. A program that overwrites what the hardware
@@ -49,9 +50,11 @@ def run_program(config: SharedConfig, elements: np.ndarray) -> Trace:
     Parameters
     ----------
     elements: int64 [elements], codes or their bit patterns of `activation_bits` bits, in stream order.
+    before: the memory behind the frame before; None: there was none, so it may hold anything, such as zeros.
     """
     array = config.array
-    memory = np.zeros((array.words, array.codes_per_word), dtype=np.int64)
+    memory = np.zeros((array.words, array.codes_per_word), dtype=np.int64) if before is None else before.copy()
+    left: np.ndarray | int = 0
     stored, output, taken = list[Stored](), list[np.ndarray](), 0
     for index, record in enumerate(config.records):
         if isinstance(record, Fill):
@@ -61,14 +64,17 @@ def run_program(config: SharedConfig, elements: np.ndarray) -> Trace:
         elif isinstance(record, Emit):
             output.append(_emit(memory, record, array))
         else:
-            sums = compute_sums(memory, record, array)
+            sums = wrap(compute_sums(memory, record, array) + left, array.sum_bits)
+            left = sums if record.partial else 0
+            if record.partial:
+                continue
             if record.raw:
                 output.append(_raw_bytes(sums[:, : record.channels[1]], record.raw))
                 continue
             codes = requantize(sums, record, array, config.functions)
             codes = codes.reshape(record.pixels, record.window, array.lanes).max(axis=1)
             stored.append(_store(memory, record, codes, index, array))
-    return Trace(tuple(stored), np.concatenate(output) if output else np.zeros(0, dtype=np.uint8))
+    return Trace(tuple(stored), np.concatenate(output) if output else np.zeros(0, dtype=np.uint8), memory)
 
 
 def wrap(values: np.ndarray, bits: int) -> np.ndarray:
@@ -112,7 +118,7 @@ def compute_sums(memory: np.ndarray, record: Compute, array: ArrayConfig) -> np.
     if record.channelwise:
         granules = words.reshape(positions, taps, -1, array.lanes)
         codes = granules[:, :, record.source_slice if array.slices > 1 else 0]
-        rows = record.weights[:, :, 0]
+        rows = record.weights[:, :, 0] if record.own_row is None else memory[[record.own_row], : array.lanes]
         rows = np.broadcast_to(rows, (taps, array.lanes)) if record.hold else rows
         return wrap(np.einsum("ptk,tk->pk", codes, rows), array.sum_bits)
     codes = words[..., : record.steps * array.simd].reshape(positions, -1)

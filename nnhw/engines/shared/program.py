@@ -119,9 +119,9 @@ class SharedConfig(EngineConfig):
         """Itself."""
         return self
 
-    def trace(self, elements: np.ndarray) -> Trace:
+    def trace(self, elements: np.ndarray, before: np.ndarray | None = None) -> Trace:
         """Return what each record stores of one frame, and the bytes that leave; see `run_program`."""
-        return run_program(self, elements)
+        return run_program(self, elements, before)
 
     def golden(self, *beats: np.ndarray) -> np.ndarray:
         """Return the bytes that leave, int64 [o_beats, 1], of the input beats [i_beats, i_lanes] (codes)."""

@@ -141,7 +141,7 @@ class Compute:
     border: stored code of the border's elements.
     loops: by `LOOPS`.
     weights: int64 [rows, lanes, simd]; channelwise only [:, :, 0] counts.
-    factor, addend: int64 [lanes] of the requantizer; None with `raw`.
+    factor, addend: int64 [lanes] of the requantizer; None with `raw` and `partial`.
     channelwise: lane k takes channel k of a granule; else all lanes take the same `simd` channels of a word (dense).
     steps: steps, of a cycle each, that the array makes with a word; 1 if channelwise.
     source_slice: if channelwise: which granule of the word is read.
@@ -156,7 +156,10 @@ class Compute:
     target, target_step: address of the first word written, and words from one pixel of a row to the next.
     target_row: words from the first pixel of a row to that of the next one; 0: rows follow one another.
     target_slice: which granule of the word is written.
-    zero: the model's code is the stored code + zero. This field and those below do not reach the hardware.
+    partial: the sums of its only position stay in the lanes, where the next record adds to them; nothing is stored.
+    own_row: address of its only row of weights, which another record stores in each frame, so that codes are multiplied
+        with codes; None: weights are constants. This field and those below do not reach the hardware.
+    zero: the model's code is the stored code + zero.
     planar: if the channels take several granules: all pixels of one are stored before those of the next.
     first_pixel, pixel_step, pixel_row: number of the first pixel of the value that is stored, and distances as those
         of the target, in pixels of the value.
@@ -195,6 +198,8 @@ class Compute:
     target_step: int = 0
     target_row: int = 0
     target_slice: int = 0
+    partial: bool = False
+    own_row: int | None = None
     zero: int = 0
     planar: bool = False
     first_pixel: int = 0
@@ -274,16 +279,23 @@ def layout(array: ArrayConfig) -> Mapping[str, tuple[int, int]]:
     return _layout(*_format(array))
 
 
-def _format(array: ArrayConfig) -> tuple[int, int, int, bool, bool, int, bool]:
+def _format(array: ArrayConfig) -> tuple[int, int, int, bool, bool, int, bool, bool]:
     """Return what a layout depends on."""
     ranks = 0 if array.step_memory is None else array.step_memory.word_address_bits
-    options = array.weight_stream, array.tie_bits is not None, ranks, array.row_steps
+    options = array.weight_stream, array.tie_bits is not None, ranks, array.row_steps, array.partial_sums
     return array.address_bits, array.activation_bits, array.word_bits, *options
 
 
 @cache
 def _layout(
-    address: int, code: int, word: int, weight_stream: bool, ties: bool, ranks: int, row_steps: bool
+    address: int,
+    code: int,
+    word: int,
+    weight_stream: bool,
+    ties: bool,
+    ranks: int,
+    row_steps: bool,
+    partial_sums: bool,
 ) -> Mapping[str, tuple[int, int]]:
     """Return a layout; few arrays differ in what it depends on, and a search asks for those of thousands."""
     places, holes = dict[str, tuple[int, int]](), list[tuple[int, int]]()
@@ -296,6 +308,7 @@ def _layout(
     sizes = {"target": address, "target_step": address, "kind": 2, "raw": 3, "last": 1}
     sizes |= {"target_row": address} if row_steps else {}
     sizes |= {"streamed": 1} if weight_stream else {}
+    sizes |= {"partial": 1} if partial_sums else {}
     sizes |= {"pivot": code} if ties else {}
     sizes |= {"ranks": ranks, "stepped": 1} if ranks else {}
     sizes |= {f"{name}_count": WINDOW_BITS if name in LOOPS[1:5] else COUNT_BITS for name in LOOPS}
@@ -402,6 +415,7 @@ def values(
     found |= {"target_row": record.row_step - (array.parts - 1)} if array.row_steps else {}
     found |= {"outputs": record.channels[1] - 1 if record.raw else 0}
     found |= {"pivot": record.pivot} if array.tie_bits else {}
+    found |= {"partial": int(record.partial)} if array.partial_sums else {}
     if record.function is not None:
         found |= {"stepped": 1, "ranks": sum(one.used_words for one in functions[: record.function]) - record.low}
     if record.streamed:

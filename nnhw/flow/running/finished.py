@@ -216,7 +216,10 @@ def _run_images(
         return FileRun(results, seconds, cycles, parts=parts)
     from nnhw.flow.running.measuring import count_parts
 
-    return FileRun(results, seconds, cycles, count_parts(programs[0], len(images), work, measured), parts=parts)
+    frames = len(images)
+    if device.accelerator.input_format.headed:
+        frames *= images.shape[1] * (device.accelerator.rounds.count if device.accelerator.rounds else 1)
+    return FileRun(results, seconds, cycles, count_parts(programs[0], frames, work, measured), parts=parts)
 
 
 def simulate_build(build: Path, frames: int, stalls: str, progress: Progress) -> SimulationResult:

@@ -107,8 +107,8 @@ def measure_parts(device: Device) -> tuple[int, ...]:
 
     Raises
     ------
-    InputError: a device without a program, one that counts no cycles, several shared engines, or engines behind the
-        shared one.
+    InputError: a device without a program, one that counts no cycles, several shared engines, engines behind the
+        shared one, or a program of a loop.
     LinkError: see `Device`.
     """
     programs, image = device.accelerator.programs, device.program
@@ -121,6 +121,11 @@ def measure_parts(device: Device) -> tuple[int, ...]:
         raise InputError(
             f"cycles of layers cannot be measured one by one where {len(programs)} shared engines stand in a row; "
             "leave out '--measure', and the whole program of the first one is counted"
+        )
+    if device.accelerator.input_format.headed:
+        raise InputError(
+            "cycles of layers cannot be measured one by one where the program is a step of a loop, whose parts are no "
+            "programs; leave out '--measure', and whole steps are counted"
         )
     layers = _layers_behind(device.accelerator)
     if layers:

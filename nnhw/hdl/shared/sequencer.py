@@ -28,7 +28,7 @@ class Sequencer(wiring.Component):
     Members
     -------
     enable: in, there is a program; without, the engine stays at its beginning.
-    kind, channelwise, raw, rows, last: in, fields of the descriptor.
+    kind, channelwise, raw, rows, last: in, fields of the descriptor; and `partial`, where the array has it.
     done: in, strobe, behind the record's last cycle of work. ending: in, of a transfer, in the cycle before.
     waiting: in, raw results have not left.
     streamed: in, field of the descriptor. streams: in, a word of weights is read while the record runs. Both only where
@@ -53,7 +53,7 @@ class Sequencer(wiring.Component):
         super().__init__(
             {name: In(1) for name in strobes_in}
             | {name: Out(1) for name in strobes_out}
-            | {name: In(shapes[name]) for name in ("kind", "channelwise", "raw", "rows", "last")}
+            | {name: In(shapes[name]) for name in sequenced(array)}
             | {
                 "entry": Out(range(ENTRIES)),
                 "take_descriptor": Out(descriptor_words(array)),
@@ -149,7 +149,8 @@ class Sequencer(wiring.Component):
             with m.If(descriptor_end):
                 m.d.sync += [word.eq(0), self.major.eq(0), phase.eq(1 << Phase.NOTHING)]
                 with m.If(self.kind == RecordKind.COMPUTE):
-                    m.d.sync += phase.eq(Mux(self.raw == 0, 1 << Phase.CONSTANTS, weights))
+                    constants = (self.raw == 0) & ~self.partial if array.partial_sums else self.raw == 0
+                    m.d.sync += phase.eq(Mux(constants, 1 << Phase.CONSTANTS, weights))
                 if array.step_memory is not None:
                     with m.If(self._loads()):
                         m.d.sync += phase.eq(1 << Phase.WEIGHTS)
@@ -219,6 +220,11 @@ class Sequencer(wiring.Component):
         with m.Elif(filled | self.row_step):
             m.d.sync += self.row.eq(self.row + 1)
         return ends
+
+
+def sequenced(array: ArrayConfig) -> tuple[str, ...]:
+    """Return the fields of the descriptor that the sequencer reads."""
+    return ("kind", "channelwise", "raw", "rows", "last", *(("partial",) if array.partial_sums else ()))
 
 
 def delayed(m: Module, name: str, flags: Value, cycles: int) -> list[Value]:

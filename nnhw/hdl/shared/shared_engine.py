@@ -18,7 +18,7 @@ from nnhw.hdl.shared.lanes import Lanes
 from nnhw.hdl.shared.loader import Loader
 from nnhw.hdl.shared.multiply_add import DspRequantizer
 from nnhw.hdl.shared.nest import NestSchedule
-from nnhw.hdl.shared.sequencer import Sequencer, delayed
+from nnhw.hdl.shared.sequencer import Sequencer, delayed, sequenced
 from nnhw.hdl.shared.shared_requantizer import SharedRequantizer
 from nnhw.hdl.shared.step_memory import StepWriter, step_ports
 from nnhw.hdl.shared.step_requantizer import StepRequantizer
@@ -139,10 +139,7 @@ class SharedEngine(wiring.Component):
             self.record.eq(sequencer.record),
             sequencer.enable.eq(loader.ready),
             sequencer.waiting.eq(self.outstanding),
-            *(
-                getattr(sequencer, name).eq(getattr(descriptor, name))
-                for name in ("kind", "channelwise", "raw", "rows", "last")
-            ),
+            *(getattr(sequencer, name).eq(getattr(descriptor, name)) for name in sequenced(self.array)),
             descriptor.clear.eq(sequencer.begin),
             descriptor.take.eq(sequencer.take_descriptor),
             descriptor.word.eq(self.word),
@@ -230,7 +227,7 @@ class SharedEngine(wiring.Component):
             sequencer.row_step.eq(weights[3]),
             sequencer.row_clear.eq(weights[2]),
             lanes.step.eq(stages[-1][0]),
-            lanes.position.eq(stages[-1][2]),
+            lanes.position.eq(stages[-1][2] & ~descriptor.partial if array.partial_sums else stages[-1][2]),
             lanes.word.eq(self.codes),
             lanes.border.eq(descriptor.border),
             lanes.channelwise.eq(descriptor.channelwise),

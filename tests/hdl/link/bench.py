@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amaranth.hdl import Cat
-from amaranth.sim import Simulator
 
+from sim.simulator import Simulator
 from sim.stalls import stalls
 
 LIMIT_CYCLES = 100_000

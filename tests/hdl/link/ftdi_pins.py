@@ -8,11 +8,11 @@ from typing import Any
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.sim import Simulator
 
 from nnhw.driver.links.ftdi import FtdiLink
 from nnhw.hdl.link.ftdi import FtdiDevice
 from sim.ft2232h import CIPO, COPI, CRESET, DONE, PS, SCK, SELECT, Ft2232h
+from sim.simulator import Simulator
 from sim.usb_bus import UsbBus, UsbChip
 from tests.hdl.link.chips import SharedFlash
 

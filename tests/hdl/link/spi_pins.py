@@ -6,9 +6,9 @@ import random
 from typing import Any
 
 from amaranth.hdl import Cat
-from amaranth.sim import Simulator
 
 from nnhw.hdl.link.spi import SpiDevice
+from sim.simulator import Simulator
 
 CYCLE_S = 1e-6
 

@@ -6,9 +6,9 @@ import random
 from typing import Any
 
 import pytest
-from amaranth.sim import Simulator
 
 from nnhw.hdl.link.framing.status_counters import PERIOD, StatusCounters
+from sim.simulator import Simulator
 
 
 def count(events: dict[str, Any], cycles: int) -> dict[str, int]:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from amaranth.sim import Simulator
 
 from nnhw.hdl.link.flash import MOST_HZ, PAUSE_S, FlashReader, half_cycles
 from nnhw.hdl.link.linked_engine import LinkedEngine
 from nnhw.hdl.link.uart import UartDevice
 from nnhw.protocol import Command, DeviceIdentity, Frame, ProgramState, ProgramStatus, Refusal
+from sim.simulator import Simulator
 from sim.stalls import stalls
 from tests.hdl.link.bench import talk
 from tests.hdl.link.chips import FlashChip

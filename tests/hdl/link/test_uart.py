@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from amaranth.hdl import Module
 from amaranth.lib import wiring
-from amaranth.sim import Simulator
 from cobs import cobs
 
 from nnhw.errors import InputError, LinkError
@@ -21,6 +20,7 @@ from nnhw.hdl.link.uart import UartDevice, UartReceiver, UartTransmitter
 from nnhw.links import Uart
 from nnhw.links.uart import clocks_per_bit
 from nnhw.protocol import Command, Frame, Reason
+from sim.simulator import Simulator
 from tests.hdl.link.bench import talk
 from tests.hdl.link.engines import HangingEngine, SumEngine
 from tests.hdl.link.wire import IDENTITY, data_frames, decode, encode, results
@@ -280,6 +280,10 @@ def test_uart_takes_the_fastest_rate_of_adapter_and_clock(
     assert Uart(3_000_000, adapter=adapter).rates(clock_hz) == rates
 
 
+ANSWER_BYTES = 30
+"""How long an answer to RESET is waited for, in bytes: it has 9, and the device needs a few to empty its engine."""
+
+
 class TwoRates:
     """A device that speaks two rates, and a host that takes one for each exchange.
 
@@ -299,7 +303,7 @@ class TwoRates:
         async def bench(ctx: Any) -> None:
             for which, sent in questions:
                 clocks, levels = self._divisors[which], list[int]()
-                for level in (*line(sent, clocks), *[1] * (60 * 10 * clocks)):
+                for level in (*line(sent, clocks), *[1] * (ANSWER_BYTES * 10 * clocks)):
                     ctx.set(self.device.rx, level)
                     levels.append(ctx.get(self.device.tx))
                     await ctx.tick()
@@ -321,7 +325,7 @@ class TwoRates:
 FAST, SLOW = 0, 1
 
 
-@pytest.mark.parametrize("divisors", [(4, 16), (3, 8), (17, 33)])
+@pytest.mark.parametrize("divisors", [(4, 16), (3, 8), (9, 17)])
 def test_uart_device_speaks_the_rate_of_its_host(divisors: tuple[int, int]) -> None:
     def reset(token: int) -> bytes:
         return b"\0" + encode(Command.RESET, token)
@@ -334,7 +338,12 @@ def test_uart_device_speaks_the_rate_of_its_host(divisors: tuple[int, int]) -> N
     assert answers[5][-1:] == expected[5]
 
 
-@pytest.mark.parametrize("token", range(1, 256, 23))
+TOKENS = [
+    pytest.param(token, marks=pytest.mark.long if number % 3 else ()) for number, token in enumerate(range(1, 256, 23))
+]
+
+
+@pytest.mark.parametrize("token", TOKENS)
 def test_uart_device_comes_back_to_the_faster_rate_whatever_the_token(token: int) -> None:
     slow, lost, heard = (b"\0" + encode(Command.RESET, one) for one in (9, token, 1 + token % 255))
     answers = TwoRates(4, 16).ask((SLOW, slow), (FAST, lost), (FAST, heard))

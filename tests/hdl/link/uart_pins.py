@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.sim import Simulator
-
 from nnhw.driver.links.base import LINE_WINDOW_BYTES, LINE_WRITE_BYTES
 from nnhw.hdl.link.uart import UartDevice
+from sim.simulator import Simulator
 
 CYCLE_S = 1e-6
 

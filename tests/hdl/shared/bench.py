@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from amaranth.hdl import Cat, Value
-from amaranth.sim import Simulator
 
 from nnhw.engines.shared import ArrayConfig, SharedConfig
 from nnhw.engines.shared.counters import RecordCount
@@ -16,6 +15,7 @@ from nnhw.engines.shared.cycles import load_cycles
 from nnhw.engines.shared.golden import run_program, wrap
 from nnhw.hdl.shared import SharedEngine
 from nnhw.hdl.shared.counters import START_CYCLES
+from sim.simulator import Simulator
 from sim.stalls import stalls
 
 IDLE_CYCLES = 24

@@ -6,7 +6,6 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
-from amaranth.sim import Simulator
 
 from nnhw.engines.shared import Compute
 from nnhw.engines.shared.counters import (
@@ -19,6 +18,7 @@ from nnhw.engines.shared.counters import (
 )
 from nnhw.engines.shared.cycles import program_cycles
 from nnhw.hdl.shared.counters import START_CYCLES, RecordCounters
+from sim.simulator import Simulator
 from tests.hdl.shared.bench import run_engine
 from tests.hdl.shared.random_programs import ARRAYS, STREAMING, random_frames, random_program
 

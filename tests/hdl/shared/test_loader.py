@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from amaranth.hdl import Module, ResetInserter, Signal
-from amaranth.sim import Simulator
 
 from nnhw.engines.shared import ArrayConfig, SharedConfig
 from nnhw.engines.shared.golden import run_program
 from nnhw.hdl.shared import SharedEngine
 from nnhw.protocol import PROGRAM_HEADER, ProgramState, Refusal
+from sim.simulator import Simulator
 from tests.hdl.shared.bench import pack
 from tests.hdl.shared.random_programs import SMALL, random_frames, random_program
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -11,16 +12,21 @@ from nnhw.engines.shared import Compute, Emit, Fill, SharedConfig
 from nnhw.engines.shared.cycle_model import lone_schedule
 from nnhw.engines.shared.cycles import program_cycles
 from tests.engines.shared.programs import ARRAY, convolution
-from tests.hdl.shared.bench import check, run_engine
+from tests.hdl.shared.bench import Run, check, run_engine
 from tests.hdl.shared.random_programs import ARRAYS, STREAMING, random_frames, random_program
 
 SEEDS = dict.fromkeys(ARRAYS, (0, 1)) | dict.fromkeys(STREAMING, (7, 11))
-SEEDS |= {"stepped": (8, 11), "narrow steps": (7, 15), "steps in blocks": (10, 12)}
-SEEDS |= {"stepped, streaming": (13, 41), "narrow steps, streaming": (61, 62), "steps in blocks, streaming": (13, 48)}
-"""Of two programs for each array; all those of `STREAMING` have records whose weights come meanwhile."""
+SEEDS |= {"parts": (1, 0), "stepped": (8, 11), "narrow steps": (7, 15), "steps in blocks": (10, 12)}
+SEEDS |= {"stepped, streaming": (41, 13), "narrow steps, streaming": (62, 61), "steps in blocks, streaming": (13, 48)}
+"""Of two programs for each array; all those of `STREAMING` have records whose weights come meanwhile.
+
+The first ones of all arrays have every kind of record between them; the second ones are run by `make test-long`.
+"""
+PROGRAMS = [(name, first) for name, (first, _) in SEEDS.items()]
+MORE = [pytest.param(name, second, marks=pytest.mark.long) for name, (_, second) in SEEDS.items()]
 
 
-@pytest.mark.parametrize(("name", "seed"), [(name, seed) for name, seeds in SEEDS.items() for seed in seeds])
+@pytest.mark.parametrize(("name", "seed"), [*PROGRAMS, *MORE])
 def test_programs_give_the_golden_output_in_the_cycles_of_the_schedule(name: str, seed: int) -> None:
     program = random_program((ARRAYS | STREAMING)[name], seed)
     frames = random_frames(program, 2, seed)
@@ -33,8 +39,17 @@ def test_programs_give_the_golden_output_in_the_cycles_of_the_schedule(name: str
     assert lone_schedule(program).interval_cycles == sum(one.total for one in cycles)
 
 
-@pytest.mark.parametrize("pattern", [("random", "none"), ("none", "random"), ("alternating", "rare"), ("bursts",) * 2])
-@pytest.mark.parametrize(("name", "seed"), [("dsp", 11), ("slices", 11), ("wide, streaming", 7), ("narrow steps", 15)])
+STALLED = {"dsp": 11, "slices": 11, "wide, streaming": 7, "narrow steps": 15}
+STALLS = [("random", "none"), ("none", "random"), ("alternating", "rare"), ("bursts", "bursts")]
+# Each array with a pattern for either side, each pattern with an array that streams or has steps.
+STALLED_ROWS = [
+    pytest.param(name, seed, pattern, marks=() if (row + column) % 2 == 0 else pytest.mark.long)
+    for row, (name, seed) in enumerate(STALLED.items())
+    for column, pattern in enumerate(STALLS)
+]
+
+
+@pytest.mark.parametrize(("name", "seed", "pattern"), STALLED_ROWS)
 def test_stalls_change_nothing(name: str, seed: int, pattern: tuple[str, str]) -> None:
     program = random_program((ARRAYS | STREAMING)[name], seed)
     frames = random_frames(program, 2, 3)
@@ -57,7 +72,9 @@ def test_a_convolution_rounds_ties_to_even() -> None:
 
 
 def test_random_programs_hold_every_kind_of_record() -> None:
-    records = [record for name in ARRAYS for seed in range(40) for record in random_program(ARRAYS[name], seed).records]
+    """Those of the tests above do."""
+    programs = [random_program((ARRAYS | STREAMING)[name], seed) for name, seed in PROGRAMS]
+    records = [record for program in programs for record in program.records]
     computes = [record for record in records if isinstance(record, Compute)]
     seen = {
         "channelwise": any(record.channelwise for record in computes),
@@ -69,6 +86,9 @@ def test_random_programs_hold_every_kind_of_record() -> None:
         "ties": any(record.even for record in computes),
         "slices": any(record.source_slice and record.target_slice for record in computes),
         "no gap": any(not record.gap for record in computes),
+        "ties of lanes": any(record.tie_bits is not None for record in computes),
+        "streamed": {bool(record.raw) for record in computes if record.streamed} == {False, True},
+        "steps": any(record.function is not None for record in computes),
     }
     assert all(seen.values()), seen
 
@@ -91,10 +111,26 @@ def test_programs_of_arrays_with_a_step_memory_go_through_functions(name: str) -
         assert max(len(program.functions) for program in programs) == 2
 
 
-@pytest.mark.parametrize("mutant", ["a_code", "a_step", "swapped", "a_line", "other_word"])
-def test_the_bench_finds_mutants_of_step_functions(mutant: str) -> None:
+@cache
+def stepped() -> tuple[SharedConfig, list[np.ndarray], Run]:
+    """Return a program with two functions, frames, and its run."""
     program = random_program(ARRAYS["narrow steps"], 7)
     frames = random_frames(program, 2, 1)
+    return program, frames, run_engine(program, frames)
+
+
+@cache
+def convolved() -> tuple[SharedConfig, list[np.ndarray], Run]:
+    """Return the program of a convolution, a frame, and its run."""
+    program = convolve(6)
+    frames = random_frames(program, 1, 1)
+    return program, frames, run_engine(program, frames)
+
+
+@pytest.mark.parametrize("mutant", ["a_code", "a_step", "swapped", "a_line", "other_word"])
+def test_the_bench_finds_mutants_of_step_functions(mutant: str) -> None:
+    program, frames, run = stepped()
+    check(program, frames, run)
     first, second = program.functions
     records = program.records
     changes: dict[str, tuple[dict[str, object], bool]] = {
@@ -117,13 +153,13 @@ def test_the_bench_finds_mutants_of_step_functions(mutant: str) -> None:
         ]
         other = replace(program, records=tuple(changed))
     with pytest.raises(AssertionError):
-        check(program, frames, run_engine(other, frames))
+        check(other, frames, run)
 
 
 @pytest.mark.parametrize("mutant", ["dead_lane", "swapped_lanes", "no_border", "no_tie"])
 def test_the_bench_finds_mutants(mutant: str) -> None:
-    program = convolve(6)
-    frames = random_frames(program, 1, 1)
+    program, frames, run = convolved()
+    check(program, frames, run)
     changes = {
         "dead_lane": lambda one: replace(one, weights=np.where(np.arange(8)[:, None] == 3, 0, one.weights)),
         "swapped_lanes": lambda one: replace(one, weights=np.roll(one.weights, 1, axis=1)),
@@ -132,4 +168,4 @@ def test_the_bench_finds_mutants(mutant: str) -> None:
     }
     changed = [changes[mutant](one) if isinstance(one, Compute) else one for one in program.records]
     with pytest.raises(AssertionError):
-        check(program, frames, run_engine(replace(program, records=tuple(changed)), frames))
+        check(replace(program, records=tuple(changed)), frames, run)

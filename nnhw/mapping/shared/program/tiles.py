@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -389,7 +390,7 @@ class Tiler:
             )
 
 
-def _stored_pixels(task: Task) -> dict[str, int]:
+def _stored_pixels(task: Task) -> dict[str, Any]:
     """Return the fields of a record that say which pixels of a value it stores, for those that store a piece."""
     piece = task.piece
     if piece is None:
