@@ -19,6 +19,7 @@ PACKET_BYTES = 512
 STATUS = b"\x32\x60"
 PACKET_PS = MICRO_FRAME_PS // 13
 FIFO_BYTES = 4096
+"""Bytes of each of its two buffers. Source: DS_FT2232H; those of an FT4232H have 2 KiB, of an FT232H 1 KiB."""
 HOST_PS = 50_000_000
 COMMAND_PS = 200_000
 BASE_HZ = 60_000_000
@@ -54,14 +55,17 @@ class Ft2232h:
     pins: its channel A.
     host_ps: time that the host takes for a call, on top of the USB.
     command_ps: time of a command that shifts nothing.
+    fifo_bytes: bytes of each of its two buffers, which differ from chip to chip.
 
     Members
     -------
     now_ps: time of the host. shifted: bytes that were exchanged.
     """
 
-    def __init__(self, pins: Pins, host_ps: int = HOST_PS, command_ps: int = COMMAND_PS) -> None:
-        self._pins, self._host_ps, self._command_ps = pins, host_ps, command_ps
+    def __init__(
+        self, pins: Pins, host_ps: int = HOST_PS, command_ps: int = COMMAND_PS, fifo_bytes: int = FIFO_BYTES
+    ) -> None:
+        self._pins, self._host_ps, self._command_ps, self._fifo_bytes = pins, host_ps, command_ps, fifo_bytes
         self.now_ps = self._chip_ps = 0
         self.shifted = 0
         self._mpsse = False
@@ -97,7 +101,7 @@ class Ft2232h:
         for start in range(0, len(data), PACKET_BYTES):
             packet = data[start : start + PACKET_BYTES]
             self._run(time_ps)
-            while len(self._out) + len(packet) > FIFO_BYTES:
+            while len(self._out) + len(packet) > self._fifo_bytes:
                 time_ps += PACKET_PS
                 self._run(time_ps)
                 if time_ps > end_ps:
@@ -171,7 +175,7 @@ class Ft2232h:
 
     def _exchange(self, room_ps: int) -> int:
         byte_ps = 8 * self._bit_ps
-        count = min(self._left, len(self._out), FIFO_BYTES - len(self._in), -(-room_ps // byte_ps))
+        count = min(self._left, len(self._out), self._fifo_bytes - len(self._in), -(-room_ps // byte_ps))
         if not count:
             return 0
         data = bytes(self._out.popleft() for _ in range(count))

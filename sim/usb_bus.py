@@ -53,8 +53,12 @@ class UsbBus(IBackend):  # type: ignore[misc]
     def get_device_descriptor(self, dev: UsbChip) -> Any:
         numbers = {"bLength": 18, "bDescriptorType": 1, "bcdUSB": 0x200, "bMaxPacketSize0": 64, "bNumConfigurations": 1}
         classes = {"bDeviceClass": 0, "bDeviceSubClass": 0, "bDeviceProtocol": 0, "iManufacturer": 0, "iProduct": 0}
-        # The version says which chip it is: 7 for the FT2232H, 9 for the FT232H.
-        kind = {"idVendor": 0x0403, "idProduct": dev.product, "bcdDevice": 0x900 if dev.product == 0x6014 else 0x700}
+        # The version says which chip it is: 7 for the FT2232H, 8 for the FT4232H, 9 for the FT232H.
+        kind = {
+            "idVendor": 0x0403,
+            "idProduct": dev.product,
+            "bcdDevice": {0x6011: 0x800, 0x6014: 0x900}.get(dev.product, 0x700),
+        }
         place = {"bus": 1, "address": 1 + self._chips.index(dev), "port_number": None, "port_numbers": None, "speed": 3}
         return SimpleNamespace(**numbers, **classes, **kind, **place, iSerialNumber=3 if dev.serial else 0)
 

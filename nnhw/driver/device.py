@@ -31,6 +31,7 @@ from nnhw.protocol import (
 )
 
 _COUNTER_LIMIT = 1 << 32
+"""Counters of the device have 32 bits, and begin again at 0."""
 
 
 @dataclass(frozen=True)

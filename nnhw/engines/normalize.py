@@ -62,9 +62,10 @@ class NormConfig(RequantizingConfig, RowConfig):
 
     @property
     def distance(self) -> IntType:
-        """Type of what is multiplied by the root: the length times an element, with the sum taken off.
+        """Type of the factor of the root: the length times an element, minus the sum of the row.
 
-        Without a centre, the power of two in the length is left to the shift behind the product.
+        Without a centre nothing is subtracted, and the power of two in the length becomes part of the shift behind the
+        product (`even_bits`), which makes the factor narrower.
         """
         if not self.op.centered:
             odd = self.length >> self.even_bits
@@ -74,7 +75,7 @@ class NormConfig(RequantizingConfig, RowConfig):
 
     @property
     def even_bits(self) -> int:
-        """Places by which products are shifted up: those of the power of two in the length, without a centre."""
+        """Places by which products are shifted up: log2 of the power of two in the length; 0 with a centre."""
         return 0 if self.op.centered else (self.length & -self.length).bit_length() - 1
 
     @property
@@ -102,7 +103,7 @@ class NormConfig(RequantizingConfig, RowConfig):
 
     @property
     def most_shifts(self) -> int:
-        """Steps that bring the spread to its highest bits, at most, two bits each."""
+        """Most steps of two places by which the spread is shifted up, until one of its two highest bits is 1."""
         return self.spread_bits // 2 - 1
 
     @property

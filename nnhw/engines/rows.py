@@ -52,7 +52,7 @@ class RowConfig(EngineConfig):
     @property
     @abstractmethod
     def collect_levels(self) -> int:
-        """Cycles from a beat to the number that is collected of it."""
+        """Cycles from a row's last beat to the number that is collected of the row, such as its sum."""
 
     @property
     @abstractmethod
@@ -86,7 +86,7 @@ class RowConfig(EngineConfig):
 
     @property
     def tree_levels(self) -> int:
-        """Register stages in which what all lanes give becomes one number."""
+        """Register stages of the tree that joins the numbers of all lanes to one."""
         return (self.lanes - 1).bit_length()
 
     @property
@@ -103,8 +103,8 @@ class RowConfig(EngineConfig):
     def buffer(self) -> FifoConfig:
         """The buffer: a FIFO of as few words as let no row wait for room, if nothing stalls.
 
-        While a row is read, the next one takes its place. In addition, there is room for what comes in while constants
-        are solved: a beat a cycle, but for the last one of the next row. So it never holds two rows.
+        While a row is read, the next one takes its place. There is also room for the beats that come in while constants
+        are solved, one in each cycle, except for the last beat of the next row. So it never holds two whole rows.
         """
         words = self.chunks + min(self.chunks, self.waiting + 2) - 1
         return FifoConfig(words + 1, self.lanes, self.source.bits, self.i_beats)
@@ -116,7 +116,7 @@ class RowConfig(EngineConfig):
 
     @property
     def cycle_bound(self) -> int:
-        """Cycles that it surely needs no more than, for one frame alone."""
+        """An upper bound of the cycles of one frame alone."""
         return (self.rows + 1) * (self.chunks + self.waiting + 2) + self.latency
 
     def model(self) -> RowModel:
@@ -137,7 +137,7 @@ class RowModel:
         self.o_valid = False
 
     def ready(self, o_ready: bool) -> bool:
-        """Return whether there is room, which there is not for two rows: constants are solved of one at a time."""
+        """Return whether there is room; never for two rows, so that constants are solved for one row at a time."""
         return self.level < self.words
 
     def step(self, i_valid: bool, o_ready: bool) -> bool:

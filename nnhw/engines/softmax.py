@@ -15,7 +15,7 @@ from nnhw.ir.ops.normalization import RECIPROCAL_BITS, IntegerSoftmax
 from nnhw.ir.types import IntType
 
 LOGIC_POWERS = 32
-"""Words of a table of powers that are constants in logic: more are in a block RAM."""
+"""Most words of a table of powers that is made of logic; a longer one takes a block RAM."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +25,8 @@ class PowersConfig(RowConfig):
     Parameters
     ----------
     table: int64 [distances], powers that never rise; the last one holds for all greater distances.
-    keep: bool [rows, length]; the power of an element that is not kept is 0, and it is no greatest one. None: all are.
+    keep: bool [rows, length]: the elements that a mask keeps. The power of any other is 0, and it does not count as the
+        greatest one of its row. None: all are kept.
 
     Timing: see `RowConfig`.
     """
@@ -37,8 +38,8 @@ class PowersConfig(RowConfig):
         super().__post_init__()
         if self.keep is not None and (self.keep.shape != (self.rows, self.length) or not self.keep.any(axis=1).all()):
             raise MappingError(
-                f"powers of {self.rows} rows of {self.length} elements need as many flags that keep them, some of each "
-                f"row, given {self.keep.shape}"
+                f"a mask needs the shape [rows, elements], here [{self.rows}, {self.length}], and must keep an element "
+                f"of each row; given is one of the shape {list(self.keep.shape)}"
             )
 
     @property
@@ -63,7 +64,7 @@ class PowersConfig(RowConfig):
 
     @property
     def words(self) -> np.ndarray:
-        """What the table holds of the distances that occur."""
+        """The part of the table for distances that can occur, int64."""
         return self.table[: self.span + 1]
 
     @property
@@ -78,7 +79,7 @@ class PowersConfig(RowConfig):
 
     @property
     def flags(self) -> np.ndarray:
-        """What `keep` says of each beat, int64 [beats, lanes], up to where it comes again and again."""
+        """`keep` by beats, 0 or 1, int64 [beats, lanes]: one period of it, where it is periodic."""
         assert self.keep is not None
         beats = self.keep.reshape(-1, self.lanes).astype(np.int64)
         periods = (rows * self.chunks for rows in range(1, self.rows + 1) if self.rows % rows == 0)
@@ -133,7 +134,7 @@ class SharesConfig(RequantizingConfig, RowConfig):
 
     @property
     def most_shifts(self) -> int:
-        """Steps that bring the sum to its highest bit, at most: it has 16 bits at least."""
+        """Most places by which the sum is shifted up, until its highest bit is 1: the sum has 16 bits or more."""
         return self.total.bits - RECIPROCAL_BITS
 
     @property
@@ -153,7 +154,7 @@ class SharesConfig(RequantizingConfig, RowConfig):
 
     @property
     def clamped(self) -> bool:
-        """Whether shares may be above the greatest one."""
+        """Whether a share can be greater than `op.high`, so that it must be clamped."""
         return self.op.high < 1 << self.op.bits
 
     @property

@@ -11,8 +11,11 @@ from dataclasses import dataclass
 
 Point = tuple[float, float]
 _SWEEPS = 8
+"""Passes over the rows, down and up in turn, that sort boxes to have fewer crossings."""
 _STRAIGHTENING = 24
+"""Passes that move boxes towards those that they are connected with."""
 _SLOT_WIDTH = 24.0
+"""Width that an edge takes in a row that it passes, in pixels."""
 
 
 @dataclass(frozen=True)

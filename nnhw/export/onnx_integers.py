@@ -33,6 +33,7 @@ from .onnx_emitter import Emitter, Row
 COMPARED_STEPS = 15
 """Up to so many thresholds of a channel are all compared; for more there is a binary search."""
 _FLOAT32_BITS = 24
+"""Integers of so many bits are exact in float32."""
 
 
 def _linear(emitter: Emitter, node: Node) -> None:

@@ -14,6 +14,7 @@ from .box_layout import Box, Drawing, Point, lay_out
 
 _CHAR, _LINE, _PADDING = 7.3, 17.0, 10.0  # pixels: of a character of 12, of a line, around the text of a box
 _LABEL_CHAR, _TITLE = 6.6, 34.0
+"""Width of a character of a label, and height of the title, in pixels."""
 _LONGEST = 60  # characters of a line in a box
 _COLOURS: Mapping[str, tuple[str, str]] = {
     "input": ("#e8eaed", "#5f6368"),

@@ -28,6 +28,7 @@ from nnhw.reading import open_zip, parse_json
 
 _SAVE_AGAIN = "export the model again and save it with torch.export.save of torch 2.9 or newer"
 _INPUT_ELEMENTS_MAX = 1 << 28
+"""Elements of an example input that is made for a program: 1 GiB of float32."""
 _REPEATED_ELEMENTS_MAX = 1 << 20
 """Most elements of all tensors together for which the archive has no bytes, as for an expanded constant."""
 

@@ -98,7 +98,9 @@ class Recorder(TorchDispatchMode):
             if len(self.calls) in self._weights:
                 x, scale, axis = (_arguments(func, args, given)[name] for name in ("x", "scale", "axis"))
                 codes = torch.from_numpy(self._weights[len(self.calls)])
-                result = (codes * along_axis(scale, x, axis)).expand_as(x)  # a start of a state: once for each image
+                result = (codes * along_axis(scale, x, axis)).expand_as(
+                    x
+                )  # x may be a start value of a state, repeated for each image
             self.calls.append(call_of(result, args, given, numbers=self.keeps_numbers))
         elif func is _RESCALE:
             self.calls.append(rescale_call_of(result, args, given, numbers=self.keeps_numbers))

@@ -22,6 +22,7 @@ from .locations import Lines, error_location, location_of
 
 _FREE_STEPS = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}
 _TRIALS = 3
+"""Numbers of steps with which a loop is traced before its error counts."""
 
 
 def export(model: nn.Module, example_input: torch.Tensor, lines: Lines) -> ExportedProgram:
@@ -73,13 +74,14 @@ def _traced(model: nn.Module, example: torch.Tensor) -> ExportedProgram:
     """Trace a model for batches of any size, and for sequences of any length if it has a loop."""
     forget_loops()
     if any(getattr(module, "exports_loop", False) for module in model.modules()):
-        # Most of the time goes into loops, so they are traced once. Whatever is in the way is told by the trace below.
+        # Most of the time goes into loops, so they are traced once, for any number of steps. Where that fails, the
+        # usual trace below fails for the same reason, with a clearer error.
         with suppress(Exception):
             program = _with_free_steps(model, example)
             if has_loop(program):
                 return program
         forget_loops()
-    # A clone, as operations in place would change the example, of which more use is made later.
+    # A clone, as operations in place would change the example, which is used again.
     program = torch.export.export(model, (example.clone(),), dynamic_shapes=({0: Dim.DYNAMIC},), strict=False)
     return _with_free_steps(model, example) if has_loop(program) else program
 

@@ -34,14 +34,14 @@ def max_pool(translator: Translator, call: Call) -> Value:
     kernel, stride, padding = _window(call, rank)
     image = as_image(translator, call, value)
     counts = _counts(translator.shape(image), kernel, stride, padding, call["ceil_mode"])
-    # Windows that ceil_mode adds reach further, and those that leave a rest less far.
+    # Windows that ceil_mode adds reach beyond the padding; where windows leave a rest, not all of the padding is read.
     after = _reach(translator.shape(image), kernel, stride, padding, counts)
     result = placed(translator, call, image, MaxPool2d(kernel, stride, padding, after))
     return like(translator, call, result, rank)
 
 
 def adaptive_max_pool(translator: Translator, call: Call) -> list[Value | None]:
-    """Max pooling with as many windows as are asked for; the indices that torch returns as well do not exist here."""
+    """Max pooling with a given number of windows; of torch's two results the indices are not captured."""
     value = call["self"]
     rank = len(translator.shape(value))
     image = as_image(translator, call, value)

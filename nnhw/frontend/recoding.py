@@ -17,6 +17,7 @@ from .translator import Translator
 from .values import Codes, Float
 
 _GREATEST_CODE = 255
+"""Greatest magnitude of a code that floats may be turned into: 8 bits, as quantizers have them."""
 _GREATEST_RANGE = 2**9  # codes that are tried: more than a layer can read
 _OF_ONE_NUMBER = (Unary, Binary, Dequantize)
 _PICKS = (Flatten, Reshape, Permute, Slice, Upsample, MaxPool2d, Pad)

@@ -30,6 +30,7 @@ FLIP = "aten.flip.default"
 _WHOLE = ("_operator.getitem", SCAN, FLIP)
 """Operators whose handlers take whole sequences."""
 _ALL = 2**63 - 1
+"""End of a slice that has none, as ATen writes it."""
 
 
 def each_image(call: Call) -> PerImage | None:
@@ -155,7 +156,7 @@ def _of_one_step(translator: Translator, call: Call) -> Call:
         if isinstance(value, list | tuple):
             return type(value)(step_of(item) for item in value)
         if isinstance(value, TracedConstant) and value.tensor.dim() == ranks and value.codes is None:
-            # A constant of as many axes has one step, with which it broadcasts along all of them.
+            # A constant with an axis for steps has size 1 there: the same values count for each step.
             precise = None if value.precise is None else value.precise.squeeze(1)
             return replace(value, tensor=value.tensor.squeeze(1), precise=precise)
         return plain(value)

@@ -108,14 +108,14 @@ def _every(translator: Translator, call: Call, value: Codes | Float, axis: int, 
     if len(places) == 1 or places.step == 1:
         return part(translator, call, value, axis, places[0], places[-1] + 1)
     shape, count, step = translator.shape(value), len(places), places.step
-    # The axis is cut into groups of `step`, with one element taken of each; the first group begins so early that the
-    # last one is whole.
+    # The axis is cut into groups of `step` elements, of which each gives one. The first group may begin in front of the
+    # first element that is taken, so that the last group does not reach beyond the end of the axis.
     first = min(places[0], shape[axis] - count * step)
-    if first < 0:  # the last group is cut off
+    if first < 0:  # there is not room for whole groups: the last element is taken by itself
         whole, last = _every(translator, call, value, axis, places[:-1]), places[-1]
         parts = [whole, part(translator, call, value, axis, last, last + 1, "last")]
         return concat(translator, replace(call, arguments={"tensors": parts, "dim": axis + 1}))
-    # Of so many groups, the same one of each.
+    # [groups, step] in place of the axis: what is taken is the same place of each group.
     whole = part(translator, call, value, axis, first, first + count * step, "whole")
     grouped = reshaped(translator, call, whole, (*shape[:axis], count, step, *shape[axis + 1 :]), "grouped")
     place = places[0] - first

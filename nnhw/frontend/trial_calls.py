@@ -50,7 +50,7 @@ def check_calls(model: nn.Module, example: Tensor) -> None:
     model = copied(model)
     state = {name: value.clone() for name, value in model.state_dict().items() if isinstance(value, Tensor)}
     images = example[torch.arange(_BATCH) % len(example)]
-    _call(model, images)  # what is computed once and kept, is kept from here on
+    _call(model, images)  # a model may cache what its first call computes; so only later calls are compared
     first, called = _call(model, images)
     again, _ = _call(model, images)
     if not all(map(_same, first, again)):
@@ -59,7 +59,7 @@ def check_calls(model: nn.Module, example: Tensor) -> None:
     try:
         alone, others = _call(model, images[:1])
     except Exception:
-        return  # a model that takes no single image gives no wrong answer for it
+        return  # it refuses single images by itself, so none gets a wrong answer
     if others != called and not all(map(_same, alone, [one[:1] for one in first])):
         raise CaptureError(
             f"the model computes something else of a single image than of the same image in a batch "

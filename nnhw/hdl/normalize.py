@@ -35,7 +35,7 @@ class NormEngine(RowEngine):
         return [squared, self.summed("sum", numbers, config.total, beat)] if config.op.centered else [squared]
 
     def solve(self, collected: Sequence[Value]) -> Sequence[Value]:
-        """Return the root, the steps by which products are shifted in addition, and the sum if there is a centre."""
+        """Return the reciprocal root, further places by which products are shifted down, and with a centre the sum."""
         config, squared, *totals = self.config, *collected
         loaded = config.collect_levels + 1
         squared = self.kept("squared", squared, self.step == loaded - 1)
@@ -43,7 +43,7 @@ class NormEngine(RowEngine):
         shifting = loaded + config.spread_steps + 1
         dividing = shifting + config.most_shifts
         spread, down = self._spread(self._terms(squared, totals, loaded), loaded, shifting)
-        # Where the spread is 0, so is each distance, whatever it is multiplied by.
+        # A spread of 0 has no reciprocal root, and gets some number as one: each distance, and so each product, is 0.
         return [self._root(spread[-ROOT_BITS:], dividing), down, *totals]
 
     def _terms(self, squared: Value, totals: Sequence[Value], loaded: int) -> Value:
@@ -57,16 +57,16 @@ class NormEngine(RowEngine):
             total, bits = totals[0], Signal(config.spread_steps)
             sign = (self.step == loaded) if config.total.signed else Const(0, 1)
             with m.If(self.step == loaded - 1):
-                # The number is there before: what is collected first waits for the squares.
+                # The sum is there before the sum of squares, which takes a multiplier more: so it can be loaded here.
                 m.d.sync += bits.eq(total)
             with m.Else():
                 m.d.sync += bits.eq(bits << 1)
             part = gated(total, bits[-1])
-            # The sign of the sum counts negative: there, the product with it is added.
+            # In two's complement the highest bit of a number counts negative: its product is added, not subtracted.
             minus = ~sign
             inverted = part.as_unsigned() ^ minus.replicate(len(part))
             inverted = inverted if config.total.signed else Cat(inverted, minus)
-            # What is one more begins the carry chain.
+            # A subtraction adds the inverted number and 1: the 1 comes in as a carry, in front of the lowest bit.
             term = (Cat(minus, term) + Cat(minus, inverted).as_signed())[1:].as_signed()
         register = Signal(term.shape(), reset_less=True)
         m.d.sync += register.eq(term)
@@ -95,7 +95,7 @@ class NormEngine(RowEngine):
         return spread, down
 
     def _root(self, mantissa: Value, first: int) -> Value:
-        """Return the reciprocal root, of quotient bits from a step on, and a bit of it for each two of them."""
+        """Return the root of a quotient, whose bits come from step `first` on: two of them give one bit of the root."""
         m = self.m
         dividing = self.span("dividing", first, QUOTIENT_BITS)
         bit = self.divided(dividing, self.step == first - 1, (1 << RECIPROCAL_BITS) - 1, mantissa)
@@ -124,7 +124,7 @@ class NormEngine(RowEngine):
             ]
             moves += 1
         else:
-            # Sums and differences of shifted numbers have more bits than the odd part of the length times a number.
+            # The tree of shifted numbers has more bits than its result, the odd part of the length times a number.
             cut = [number[: config.distance.bits] for number in distances]
             distances = [number.as_signed() if config.distance.signed else number for number in cut]
         root = self.moved_by("held_root", root, moves)
@@ -138,7 +138,7 @@ class NormEngine(RowEngine):
 
     def _scaled(self, lane: int, number: Value) -> Value:
         """Return a number times the length, or its odd part, `scale_levels` moves later."""
-        # The highest digit comes first: it is positive, and so is what is left.
+        # The highest digit comes first: it is positive, so the first of each pair is what the other is subtracted from.
         terms = [(number.shift_left(shift), sign) for shift, sign in reversed(self.config.factor_digits)]
         for level in range(self.config.scale_levels):
             sums = []

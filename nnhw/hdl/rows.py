@@ -71,9 +71,10 @@ class RowEngine(wiring.Component):
 
     @abstractmethod
     def collect(self, take: Value, first: Value) -> Sequence[Value]:
-        """Return the numbers that are collected of a row, the last one `RowConfig.collect_levels` cycles after a beat.
+        """Return the numbers that are collected of a row, such as its sum.
 
-        The next row overwrites them one cycle later, at the earliest.
+        All of them are complete `RowConfig.collect_levels` cycles after the last beat of the row. The next row may
+        overwrite them from the cycle behind that on.
 
         Parameters
         ----------
@@ -157,28 +158,31 @@ class RowEngine(wiring.Component):
         return self._numbers(self.i.payload.as_value())
 
     def count(self, name: str, advance: Value, total: int) -> Signal:
-        """Return a count of cycles with `advance`, to `total` and again."""
+        """Return a counter of the cycles with `advance`: 0 to total - 1, then 0 again."""
         count = Signal(range(total), name=name)
         with self.m.If(advance):
             self.m.d.sync += count.eq(Mux(count == total - 1, 0, count + 1))
         return count
 
     def at(self, name: str, count: Signal, advance: Value, total: int, place: int) -> Signal:
-        """Return a register that says whether a count is at a place."""
+        """Return a register that is high while a counter of `count` stands at a place.
+
+        A register, because a comparison behind the counter would lengthen the paths that begin at it.
+        """
         flag = Signal(name=name, init=place == 0)
         with self.m.If(advance):
             self.m.d.sync += flag.eq(count == (place - 1) % total)
         return flag
 
     def kept(self, name: str, value: Value, take: Value) -> Signal:
-        """Return the value that was there in the last cycle with `take`."""
+        """Return a register that holds a value as it was in the last cycle with `take`."""
         register = Signal(value.shape(), name=name, reset_less=True)
         with self.m.If(take):
             self.m.d.sync += register.eq(value)
         return register
 
     def moved(self, name: str, value: Value, reset_less: bool = True, shape: ShapeLike | None = None) -> Signal:
-        """Return a value one move of the pipeline behind the buffer later."""
+        """Return a value one move of the pipeline behind the buffer later; it stands still while the output does."""
         register = Signal(value.shape() if shape is None else shape, name=name, reset_less=reset_less)
         with self.m.If(self.ce):
             self.m.d.sync += register.eq(value)
@@ -191,7 +195,7 @@ class RowEngine(wiring.Component):
         return value
 
     def later(self, name: str, value: Value, cycles: int = 1) -> Value:
-        """Return a value some cycles later, whatever moves: what is in front of the buffer never stands still."""
+        """Return a value delayed by some cycles, for the part in front of the buffer, which never stands still."""
         for cycle in range(cycles):
             register = Signal(value.shape(), name=f"{name}_{cycle}")
             self.m.d.sync += register.eq(value)
@@ -199,7 +203,7 @@ class RowEngine(wiring.Component):
         return value
 
     def joined(self, name: str, terms: Sequence[Value], join: Callable[[Value, Value], Value]) -> Value:
-        """Return one number of those of all lanes, `tree_levels` cycles later."""
+        """Return the numbers of all lanes joined to one by a tree of `join`, `tree_levels` cycles later."""
         for level in range(self.row.tree_levels):
             pairs = [terms[index : index + 2] for index in range(0, len(terms), 2)]
             results = [join(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
@@ -207,11 +211,13 @@ class RowEngine(wiring.Component):
         return terms[0]
 
     def summed(self, name: str, terms: Sequence[Value], total: IntType, beat: tuple[Value, Value]) -> Signal:
-        """Return the sum of a row, of what all lanes have in each beat.
+        """Return the sum of a row: of the terms of all lanes in all of its beats.
 
         Parameters
         ----------
-        beat: the terms are there; they are those of the first beat.
+        terms: one for each lane.
+        total: type of the sum.
+        beat: two flags: there are terms in this cycle; they are those of the row's first beat.
         """
         valid, first = (
             self.later(f"{name}_beat_{index}", flag, self.row.tree_levels) for index, flag in enumerate(beat)
@@ -223,7 +229,7 @@ class RowEngine(wiring.Component):
         return result
 
     def span(self, name: str, first: int, count: int) -> Signal:
-        """Return a flag that is high in so many steps, from a first one on, which is 2 or later."""
+        """Return a flag that is high in the steps first to first + count - 1; `first` is 2 or more."""
         flag = Signal(name=name)
         with self.m.If(self.step == first - 1):
             self.m.d.sync += flag.eq(1)
@@ -232,13 +238,15 @@ class RowEngine(wiring.Component):
         return flag
 
     def divided(self, dividing: Value, begin: Value, start: int, divisor: Value) -> Value:
-        """Return the next quotient bit of a number of ones divided by a number, the highest first.
+        """Return a bit of the quotient (2**n - 1) / divisor in each cycle, the highest bit first.
+
+        As all bits of the dividend are 1, none has to be stored: each step takes in one more.
 
         Parameters
         ----------
-        dividing: in a cycle with a bit.
-        begin: in a cycle in front of the first one.
-        start: the highest bits of the number of ones, as a number below the divisor.
+        dividing: a quotient bit is made in this cycle.
+        begin: the cycle in front of the first one with a quotient bit.
+        start: the highest bits of the dividend, all 1; a number below the divisor.
         """
         remainder = Signal(len(divisor), reset_less=True)
         shifted = Cat(Const(1, 1), remainder)
@@ -251,11 +259,12 @@ class RowEngine(wiring.Component):
         return ~rest[-1]
 
     def rounded(self, products: Sequence[Value], base: int, down: Value, most: int, result: IntType) -> list[Value]:
-        """Return products / 2**(base + down + 1), to the nearest and ties up, in all lanes.
+        """Return products / 2**(base + down + 1) of all lanes, rounded to the nearest integer, and ties up.
 
         Parameters
         ----------
-        down: 0..most, there in the same move as the products; other shifts do not occur.
+        down: 0..most, at the same move as the products.
+        most: greatest value of `down`.
         result: type of the rounded numbers.
 
         Timing: a move for each bit of `most`, the highest first, and one for the rounding.
@@ -263,7 +272,8 @@ class RowEngine(wiring.Component):
         numbers = [_upper(product, base) for product in products]
         shape = IntType(2 * result.low - 1, 2 * result.high + 1) if result.low < 0 else IntType(0, 2 * result.high + 1)
         for place in reversed(range(most.bit_length())):
-            # What is still shifted by less than the place has no more bits than that above those of the result.
+            # All later shifts together are by less than 2**place. The result has at most the bits of `shape`, so before
+            # these shifts a number has at most that many more: higher bits are copies of the sign, and are left out.
             bits = shape.bits + (1 << place) - 1
             numbers = [
                 self._shifted(f"shifted_{place}_{lane}", number, down[place], place, bits)
@@ -276,7 +286,7 @@ class RowEngine(wiring.Component):
         ]
 
     def _shifted(self, name: str, number: Value, shift: Value, place: int, bits: int) -> Value:
-        """Return a number, shifted down by 2**place if `shift` is high, in at most so many bits, one move later."""
+        """Return a number one move later, shifted down by 2**place if `shift` is high; its lowest `bits` bits stay."""
         shape = Shape(min(bits, len(number)), number.shape().signed)
         return self.moved(name, Mux(shift, _upper(number, 1 << place), number), shape=shape)
 

@@ -56,7 +56,7 @@ class PowersEngine(RowEngine):
         return [power & flag.replicate(len(power)) for power, flag in zip(powers, kept, strict=True)]
 
     def _kept(self, name: str, advance: Value) -> list[Value]:
-        """Return for each lane whether its element is kept, one cycle after `advance`, in which its beat passes."""
+        """Return for each lane whether a mask keeps its element, one cycle after `advance`, the cycle of its beat."""
         config, m = self.config, self.m
         words = pack_words(config.flags, 1)
         make = logic_rom if len(words) <= LOGIC_POWERS else block_ram
@@ -97,7 +97,7 @@ class SharesEngine(RowEngine):
         return [self.summed("sum", self.incoming(), self.config.total, (take, first))]
 
     def solve(self, collected: Sequence[Value]) -> Sequence[Value]:
-        """Return the reciprocal of the sum, and the steps by which products are shifted in addition."""
+        """Return the reciprocal of the sum, and further places by which products are shifted down."""
         m, config = self.m, self.config
         loaded = config.collect_levels + 1
         dividing = loaded + config.most_shifts

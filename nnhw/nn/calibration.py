@@ -15,9 +15,11 @@ from nnhw.errors import InputError, NnhwError
 from .quantizers import PER_TENSOR, Bipolar, Int, Quantizer, UInt
 
 BATCH = 64
+"""Images with which a model is run at once."""
 SIGNIFICANT_BITS = 12  # of a scale: the product of two such scales is exact in float64, code times scale in float32
 ITEMS = 1024  # of a dataset, at most: evenly spread over it
 BINS = 2048
+"""Bins of a histogram of magnitudes, as torch.ao's HistogramObserver has them."""
 CANDIDATES = 80  # clipping points that are tried, from the peak down to a fifth of it
 
 

@@ -15,7 +15,9 @@ RECIPROCAL_BITS = 16
 ROOT_BITS = 18
 """Bits of the number whose reciprocal square root is taken."""
 MOST_FRACTION_BITS = 15
+"""Fraction bits of a result: a code of 16 bits holds it and its sign."""
 _EPSILON_MAX = (1 << 62) - 1
+"""Greatest integer for eps: with a variance added, int64 still holds it."""
 
 
 def power_table(scale: Tensor, distances: int) -> Tensor:
@@ -74,7 +76,9 @@ def _reciprocal_root(number: Tensor) -> tuple[Tensor, Tensor]:
     half = (_bit_length(number) + 1 >> 1) - ROOT_BITS // 2
     mantissa = torch.where(half < 0, number << (-2 * half).clamp(min=0), number >> (2 * half).clamp(min=0))
     square = ((1 << (ROOT_BITS + 2 * RECIPROCAL_BITS - 2)) - 1) // mantissa
-    root = torch.sqrt(square.double()).long()  # exact: a square root of 32 bits is rounded to no other integer
+    root = torch.sqrt(
+        square.double()
+    ).long()  # exact: float64 holds 32 bits, and a root of them never rounds up to the next integer
     return root, half + (ROOT_BITS // 2 + RECIPROCAL_BITS - 1)
 
 

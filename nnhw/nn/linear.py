@@ -94,7 +94,7 @@ class QuantConvTranspose1d(nn.ConvTranspose1d):
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         """[N, in_channels, T] --> [N, out_channels, T']."""
         weight, extra = self.weight_quant(self.weight), _extra(self, input, output_size)
-        padding: Any = self.padding  # never a name here
+        padding: Any = self.padding  # a number or numbers: transposed convolutions take no name such as 'same'
         return functional.conv_transpose1d(
             input, weight, self.bias, self.stride, padding, extra, self.groups, self.dilation
         )
@@ -118,7 +118,7 @@ class QuantConvTranspose2d(nn.ConvTranspose2d):
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         """[N, in_channels, H, W] --> [N, out_channels, H', W']."""
         weight, extra = self.weight_quant(self.weight), _extra(self, input, output_size)
-        padding: Any = self.padding  # never a name here
+        padding: Any = self.padding  # a number or numbers: transposed convolutions take no name such as 'same'
         return functional.conv_transpose2d(
             input, weight, self.bias, self.stride, padding, extra, self.groups, self.dilation
         )

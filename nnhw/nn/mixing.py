@@ -67,7 +67,7 @@ class Mixing:
     def share_format(bits: int, peak: float) -> Quantizer:
         """Return the format of a softmax's results: the finest steps that do not clip the greatest observed one."""
         fraction_bits = bits
-        # As long as the peak still rounds to a code.
+        # One bit more as long as the greatest share still rounds to the highest code or less.
         while fraction_bits < MOST_FRACTION_BITS and peak * 2 ** (fraction_bits + 1) < (1 << bits) - 0.5:
             fraction_bits += 1
         return UInt(bits, scale=2.0**-fraction_bits)
@@ -132,7 +132,7 @@ class Mixing:
             if factor is not None:
                 with self._graph.inserting_after(made):
                     behind = self._graph.call_function(function, (made, factor))
-                # All readers but the new node, which would else read itself.
+                # All readers get the new node, except that node itself, which reads the old one.
                 made.replace_all_uses_with(behind, delete_user_cb=functools.partial(operator.is_not, behind))
                 made = behind
 

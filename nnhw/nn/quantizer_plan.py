@@ -149,7 +149,9 @@ class QuantizerPlan:
     def _place_joins(self) -> None:
         joins = [node for node in self._graph.nodes if node in self._values and self._name(node) in JOINS | COMPOSED]
         planned = -1
-        while len(self.groups) > planned:  # a new quantizer may part what was one function of a value
+        while (
+            len(self.groups) > planned
+        ):  # with a new quantizer in it, an operation may no longer be a function of one value
             planned = len(self.groups)
             for node in joins:
                 self._place_join(node)
@@ -182,7 +184,7 @@ class QuantizerPlan:
 
     def _place_softmaxes(self) -> None:
         """Plan quantizers in front of each softmax whose results are read as codes."""
-        # From the end on: a quantizer in front of one softmax makes another one before it an inner one, too.
+        # Last softmax first: once it has a quantizer in front, a softmax before that is read as codes, too.
         for node in reversed(self._graph.nodes):
             if node in self._values and self._name(node) == "softmax" and self._is_read_as_codes(node):
                 self.groups.setdefault(node, node)
@@ -321,7 +323,7 @@ class QuantizerPlan:
             tensor, axis = layer.weight, _output_axis(layer)  # type: ignore[assignment]
         values = tensor.detach().abs().double()
         rows = values.reshape(1, -1) if axis is None else values.movedim(axis, 0).reshape(values.shape[axis], -1)
-        # With the largest weight as the greatest code: the greatest sum is so many greatest codes.
+        # Weights in units of the largest one, whose code is the greatest: their sum counts greatest codes.
         largest = (rows.sum(dim=1) / rows.amax(dim=1).clamp_min(torch.finfo(torch.float32).tiny)).max()
         return float(largest) * len(rows) * 2 ** (self._weight_bits - 1 + self._code_bits)
 
@@ -418,7 +420,7 @@ class QuantizerPlan:
             name = self._add(f"{node.name}_quant", quantizer)
             with self._graph.inserting_after(node):
                 quantized = self._graph.call_module(name, (node,))
-            # All readers but the quantizer, which would else read itself.
+            # All readers get the quantizer, except the quantizer itself.
             node.replace_all_uses_with(quantized, delete_user_cb=functools.partial(operator.is_not, quantized))
 
     def _add(self, name: str, module: nn.Module) -> str:

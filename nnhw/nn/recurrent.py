@@ -18,6 +18,7 @@ Cell = Callable[[Sequence[Tensor], States], States]
 """Of the products of a step with the input's weights, and the states: the next states, the first of them the output."""
 
 STATE_SCALE, GATE_SCALE, CELL_SCALE = 2.0**-7, 2.0**-8, 2.0**-11
+"""Default scales: 8 bits in -1..1, 8 bits in 0..1, and 16 bits in -16..16."""
 CELL_BITS = 16
 
 
@@ -29,7 +30,7 @@ def run_steps(cell: Cell, weights: Sequence[Tensor], sequence: Tensor, states: S
 
     Parameters
     ----------
-    weights: matrices [sums, features] of the input, the products with each of which the cell gets.
+    weights: matrices [sums, features]; the cell gets the product of the input with each of them.
     sequence: [steps, batch, features].
 
     Returns
@@ -49,7 +50,8 @@ def loop(step: Callable[[Any, States], States], sequence: Any, states: States) -
 
     Parameters
     ----------
-    step: of what a sequence has for a step, and the states: the next states, the first of them the output.
+    step: function of the sequence's values in a step and of the states; returns the next states, the first of which is
+        the output.
     sequence: [steps, ..]; in eager mode anything that has a length.
 
     Returns
@@ -98,7 +100,7 @@ class _Recurrent(nn.RNNBase):
 
         Parameters
         ----------
-        hx: what the states begin as: [layers * directions, N, units], or a pair of them; zeros without it.
+        hx: start values of the states: [layers * directions, N, units], or a pair of them; zeros without it.
         """
         if input.dim() != 3 or input.shape[-1] != self.input_size:
             order = "batch, steps" if self.batch_first else "steps, batch"
@@ -153,7 +155,7 @@ class _Recurrent(nn.RNNBase):
         """Return what each state begins as, by layer and direction."""
         count = self.num_layers * (1 + self.bidirectional)
         if hx is None:
-            # Each has zeros of its own: a loop that is traced takes one tensor in two places for one state.
+            # Each state gets zeros of its own: tracing takes one tensor in two places for a single state.
             return [
                 [sequence.new_zeros(sequence.shape[1], self.hidden_size) for _ in range(count)]
                 for _ in range(self._states)

@@ -14,7 +14,7 @@ import pytest
 from nnhw.driver.links.ftdi import FtdiLink
 from nnhw.driver.links.model import ModelBoard
 from nnhw.errors import ClosedError, LinkError
-from sim.ft2232h import COPI, CRESET, DONE, MICRO_FRAME_PS, PS, SCK, SELECT, Ft2232h
+from sim.ft2232h import COPI, CRESET, DONE, FIFO_BYTES, MICRO_FRAME_PS, PS, SCK, SELECT, Ft2232h
 from sim.usb_bus import UsbBus, UsbChip
 from tests.driver.fakes import SwappedBoard, golden, make_accelerator, make_board, make_codes, open_toy, refusal
 
@@ -89,9 +89,11 @@ class LatePins(BytePins):
         return bytes(came)
 
 
-def ftdi_link(pins: BytePins, name: str = "ftdi", hz: float = 30e6) -> tuple[FtdiLink, UsbChip]:
-    chip = Ft2232h(pins)
-    usb = UsbChip(chip)
+def ftdi_link(
+    pins: BytePins, name: str = "ftdi", hz: float = 30e6, product: int = 0x6010, fifo_bytes: int = FIFO_BYTES
+) -> tuple[FtdiLink, UsbChip]:
+    chip = Ft2232h(pins, fifo_bytes=fifo_bytes)
+    usb = UsbChip(chip, product)
     return FtdiLink(name, hz, UsbBus([usb]), lambda: chip.now_ps / PS), usb
 
 
@@ -116,6 +118,15 @@ def test_ftdi_device_infers_at_each_rate(hz: float, rate: float) -> None:
     codes = make_codes(200, 60)
     link, _ = ftdi_link(BytePins(make_board(accelerator)), hz=hz)
     assert link.bytes_per_s == rate
+    with open_toy(link, accelerator) as device:
+        assert np.array_equal(device.infer_codes(codes), golden(codes, 5))
+
+
+@pytest.mark.parametrize(("product", "fifo_bytes"), [(0x6011, 2048), (0x6014, 1024)], ids=["FT4232H", "FT232H"])
+def test_ftdi_link_keeps_to_the_buffers_of_smaller_chips(product: int, fifo_bytes: int) -> None:
+    accelerator = make_accelerator(240, 5)
+    codes = make_codes(100, 240)
+    link, _ = ftdi_link(BytePins(make_board(accelerator)), product=product, fifo_bytes=fifo_bytes)
     with open_toy(link, accelerator) as device:
         assert np.array_equal(device.infer_codes(codes), golden(codes, 5))
 

@@ -22,25 +22,28 @@ _COMPLAINT = bytes((0xFA, _WRONG))
 # Pins of the low byte. The select of the flash and the two of the configuration are where `iceprog` has them.
 _SCK, _COPI, _SELECT, _DONE = 1 << 0, 1 << 1, 1 << 4, 1 << 6
 _OUTPUTS = _SCK | _COPI | _SELECT
-# The flash is selected and let go without a bit between, which it ignores; the FPGA begins a byte behind it. So a bit
-# too many or too few harms one transfer.
+# In front of each transfer the flash is selected and released again. The flash ignores that, as no bit follows, and the
+# FPGA counts the bits of its next byte from there: a bit that is lost or added harms one transfer, and not the next.
 _ALIGN = bytes((_SET_PINS, 0, _OUTPUTS, _SET_PINS, _SELECT, _OUTPUTS))
-_FIFO_BYTES = 4096
-_SHIFT_BYTES = 2000
-"""Most bytes of a transfer: two fit the chip's buffers, so one is shifted while the next one crosses the USB; and its
-last packet of 512 bytes is short, which ends a read."""
+_HEAD_BYTES = 48
+"""Bytes that a transfer leaves free of half a buffer of the chip: more than its commands take, and so many that its
+last USB packet (510 bytes, and two of status) is short, which ends a read."""
 _READ_BYTES = 2048
+"""Bytes for which pyftdi asks at once."""
 _POLL_BYTES = 256
+"""Zeros that are exchanged at once while an answer is waited for."""
 _ANSWER_BYTES = 128
 """Zeros behind the last bytes before an answer is waited for: one that comes so soon comes with the same transfer, and
 not a round trip later. TAKEN needs 20 of them, the result of a fast engine some more."""
 _LATENCY_MS = 16
+"""Latency timer of the chip, its default. Every transfer ends in a command to send at once, so none waits for it."""
 # Answers without data that are waited for: the chip gives one when its latency timer expires.
 _EMPTY_READS = 64
 _IDLE_READS = 8
 """Reads of the pins, 125 microseconds apart or more, that must show the flash at rest. The longest pause of a device
 that loads a program from it is 164 microseconds (`nnhw.hdl.link.flash`)."""
 _IDLE_S = 5.0
+"""Seconds after which a flash that stays selected is an error: a device has loaded its program long before."""
 _ACCESS_DENIED = 13
 _SLOWEST_HZ, _FASTEST_HZ = 500, 30_000_000
 """Clocks that the chip makes: 30 MHz and less, divided by at most 2^16. Source: FTDI, AN_108, command 0x86."""
@@ -84,6 +87,7 @@ class FtdiLink:
         self._ended = True
         self._usb = _find(name, backend)
         self._product = self._usb.idProduct
+        self._fifo_bytes = self._shift_bytes = 0
         self._chip: Any = None
         try:
             self._open(hz)
@@ -100,6 +104,11 @@ class FtdiLink:
         self._chip = Ftdi()
         self.bytes_per_s = self._chip.open_mpsse_from_device(self._usb, frequency=hz, latency=_LATENCY_MS) / 8
         self._chip.read_data_set_chunksize(_READ_BYTES)
+        # Two transfers fit the buffers, so one is shifted while the next one crosses the USB. An FT2232H has 4 KiB each
+        # way, an FT4232H 2 KiB and an FT232H 1 KiB: with more on its way the chip would wait for the host to read, and
+        # the host for the chip to take what it writes.
+        self._fifo_bytes = min(self._chip.fifo_sizes)
+        self._shift_bytes = self._fifo_bytes // 2 - _HEAD_BYTES
         if self._ask(bytes((_WRONG, _SEND_NOW)), 2) != _COMPLAINT:
             raise LinkError(f"link '{self.name}': the FTDI chip does not answer as an MPSSE; plug the board in again")
         self._wait_for_flash()
@@ -143,7 +152,8 @@ class FtdiLink:
     def read(self, timeout_s: float) -> bytes:
         """Send what is held, and return what has come; with a timeout go on with zeros until something comes.
 
-        Without a timeout the last bytes that fill no transfer may stay here: more to come is what a caller means by it.
+        A caller who gives no timeout has more to send. So the last bytes, which are less than a transfer, are then held
+        until the next call.
 
         Raises
         ------
@@ -155,7 +165,7 @@ class FtdiLink:
             deadline = self.now() + timeout_s
             if timeout_s and self._queue:
                 self._queue += bytes(_ANSWER_BYTES)
-            came = self._send(0 if timeout_s else _SHIFT_BYTES - 1)
+            came = self._send(0 if timeout_s else self._shift_bytes - 1)
             while not came and self.now() < deadline:
                 if not self._shifting:
                     self._shift(bytes(_POLL_BYTES))
@@ -167,12 +177,12 @@ class FtdiLink:
         return came
 
     def _send(self, keep_bytes: int) -> bytes:
-        """Hand what is held to the chip, but for so many bytes; return what comes meanwhile."""
+        """Hand the held bytes to the chip until at most `keep_bytes` are left; return what came in the meantime."""
         came = b""
         while len(self._queue) > keep_bytes:
-            part = bytes(self._queue[:_SHIFT_BYTES])
+            part = bytes(self._queue[: self._shift_bytes])
             # What is being shifted must fit the chip's buffer towards the host, or its clock would stand still.
-            while self._shifting and sum(self._shifting) + len(part) > _FIFO_BYTES:
+            while self._shifting and sum(self._shifting) + len(part) > self._fifo_bytes:
                 came += self._take()
             self._shift(part)
             del self._queue[: len(part)]

@@ -9,6 +9,7 @@ from nnhw.driver.links.base import HELD_WINDOW_BYTES, LINE_WINDOW_BYTES, LINE_WR
 from nnhw.errors import LinkError, NnhwError
 
 _SLACK_CYCLES = 200_000
+"""Cycles by which simulated hardware may be late: buffered bytes go in first."""
 
 
 class Hardware(Protocol):

@@ -21,6 +21,7 @@ from nnhw.errors import LinkError
 from nnhw.protocol import BITS_PER_UART_BYTE, USB_BYTES_PER_S, USB_PRODUCT, USB_VENDOR
 
 _ANY_BAUD = 115_200
+"""The rate of a port behind which there is no serial line: pyserial asks for one."""
 # FTDI chips with two interfaces: the first one programs the board, the second one is the serial line.
 _TWO_INTERFACES = {(0x0403, 0x6010)}
 

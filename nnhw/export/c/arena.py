@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 ALIGNMENT = 8
+"""Bytes at whose multiples values begin: the widest type of the C file, int64_t and double, needs it."""
 
 
 @dataclass(frozen=True)

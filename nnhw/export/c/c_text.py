@@ -11,6 +11,7 @@ import numpy as np
 from nnhw.ir.types import IntType
 
 _WIDTH = 118
+"""Columns of a line of a table."""
 _KEYWORDS = frozenset(
     "auto break case char const continue default do double else enum extern float for goto if inline int long register "
     "restrict return short signed sizeof static struct switch typedef union unsigned void volatile while main".split()

@@ -16,6 +16,7 @@ from .sums import Sums
 from .value_storage import Storage
 
 PIXELS = 4
+"""Pixels for which sums are kept at once, so that a weight is loaded once for all of them."""
 LEAST_CHANNELS = 16
 """Channels of the widest block, that of AVX-512; with fewer channels there is no whole block."""
 

@@ -14,6 +14,7 @@ from nnhw.mapping.requantize import NormalSteps
 
 MULTIPLIER_BITS = 30
 LINE_BITS = 62
+"""Bits of a multiplier, and of a product with its addend, so that int32_t and int64_t hold them."""
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from .handlers import CodesManager
 from .recurrent import absent_quantizers
 
 _WIDEST_BITS = 16
+"""Most bits of a code, as an LSTM's cell has them."""
 _HALF = 0.5  # of the scale: where rounding to the nearest begins to give 1
 _KERNELS = (RescalingIntQuant, BinaryQuant, ClampedBinaryQuant, TernaryQuant, TruncIntQuant)
 _OF_TWO_TENSORS = (QuantMultiheadAttention, QuantScaledDotProductAttention)

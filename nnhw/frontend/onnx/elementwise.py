@@ -16,6 +16,7 @@ from .values import Known, TensorCoding, Traced, Value
 # torch's Softplus returns x itself above a threshold; ONNX's has none.
 _SOFTPLUS_END = 88.0  # beyond it, e**x is infinite in float32
 POWERS = (0.5, 1.0, 2.0, 3.0, -1.0)
+"""Exponents of Pow for which the IR has an operator."""
 
 
 class BinaryNode(nn.Module):

@@ -17,6 +17,7 @@ from .external import load_external
 
 OLDEST_OPSET = 7  # from it on, arithmetic broadcasts as it does today
 NODES_MAX = 20_000
+"""Nodes of a graph that are read: far more than networks for FPGAs have, and few enough to refuse the rest at once."""
 ELEMENTS_MAX = 1 << 28  # of all constants together
 BYTES_MAX = (1 << 31) - 1  # protobuf parses no more
 QONNX = ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general", "qonnx.custom_op.channels_last")

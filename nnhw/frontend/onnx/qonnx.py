@@ -28,6 +28,7 @@ _ROUNDINGS = {
 # HALF_UP is none of them: QONNX adds 0.5 to magnitudes in float32, so that numbers below a half may round up, too.
 _TO_ZERO = ("DOWN", "ROUND_TO_ZERO")
 THRESHOLDS_MAX = 255
+"""Steps of a MultiThreshold: its codes have 8 bits at most."""
 
 
 def quant(node: OnnxNode) -> Value:

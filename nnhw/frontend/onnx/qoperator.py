@@ -25,6 +25,7 @@ from .quantizing import PER_TENSOR, Convention, QuantizeNode, Requantized
 from .values import Known, TensorCoding, Traced, Value
 
 _SUMS = (-(1 << 31), (1 << 31) - 1)
+"""Range of the sums of ConvInteger and MatMulInteger, which are int32."""
 
 
 def _scale(node: OnnxNode, place: int) -> np.ndarray:

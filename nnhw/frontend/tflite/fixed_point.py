@@ -8,6 +8,7 @@ from collections.abc import Callable
 from .model_file import FileTensor
 
 _ONE = (1 << 31) - 1
+"""The number 1 with 31 fraction bits, less the last one: the greatest int32."""
 _BARREL = ((-2, 1672461947), (-1, 1302514674), (0, 790015084), (1, 290630308), (2, 39332535), (3, 720401), (4, 242))
 
 

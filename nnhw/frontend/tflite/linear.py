@@ -12,6 +12,7 @@ from .model_file import FileTensor
 from .requantization import RescaleCall, Site, Whole
 
 _INT32 = 1 << 31
+"""Sums must be below it in magnitude, as TFLite's kernels hold them in int32."""
 
 
 def to_image(x: Tensor) -> Tensor:

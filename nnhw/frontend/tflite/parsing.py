@@ -20,6 +20,7 @@ _GREATEST_FILE = 1 << 28
 _GREATEST_COUNT = 100_000
 _GREATEST_ELEMENTS = 1 << 28
 _GREATEST_RANK = 6
+"""Limits of a file: its bytes, entries of a list, elements and axes of a tensor. Networks for FPGAs are far below."""
 _NUMPY = {"FLOAT32": "<f4", "INT32": "<i4", "INT64": "<i8", "INT8": "i1", "UINT8": "u1", "INT16": "<i2", "BOOL": "?"}
 _MALFORMED = (struct.error, IndexError, ValueError, TypeError, AttributeError, OverflowError)
 """Exceptions of flatbuffers where offsets lead out of the file, or to something that is no table."""

@@ -1,4 +1,4 @@
-"""What ports have in common at which as many bytes come as go: zeros fill both ways and mean nothing between frames."""
+"""Ports that exchange a byte for each byte, such as SPI: zeros fill gaps both ways, and mean nothing between frames."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ lost, because the one before had not been taken."""
 
 
 def take_byte(m: Module, port: Any, arrived: Value, byte: Value) -> None:
-    """Hand a byte from the controller to the stream `o` of a port, unless it only fills: a zero behind a zero.
+    """Hand a byte from the controller to the stream `o` of a port, unless it only fills a gap: a zero behind a zero.
 
-    A device takes no byte while a frame waits for the engine, and the controller goes on with zeros until an answer
-    comes: there is no room for these, and none is needed.
+    While a frame waits for the engine, the device takes no byte, but the controller sends zeros until an answer comes.
+    These must be dropped here, because there is no room for them.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def take_byte(m: Module, port: Any, arrived: Value, byte: Value) -> None:
 
 
 class ExchangeDevice(wiring.Component):
-    """A device at such a port.
+    """A device at a port that exchanges bytes, such as SPI.
 
     Parameters
     ----------

@@ -30,6 +30,31 @@ _FIFO_BYTES = 4
 """Depth of the queues between clocks: a byte takes 8 cycles of the USB's, so more would wait for the same rate."""
 
 
+# LUNA itself keeps packets and their numbers over a reset of the bus; USB 2.0, 9.1.1.5, has them begin anew. It names
+# submodules by their classes, and those of one class by their addresses, with which no two builds would be equal: so
+# each endpoint has a class of its own.
+class _Outgoing(USBStreamInEndpoint):
+    """The endpoint of bytes to the computer, which a reset of the bus empties."""
+
+    def __init__(self, bus_reset: Signal) -> None:
+        super().__init__(endpoint_number=DATA_ENDPOINT, max_packet_size=PACKET_BYTES)
+        self._bus_reset = bus_reset
+
+    def elaborate(self, platform: object) -> Any:
+        return ResetInserter({"usb": self._bus_reset})(super().elaborate(platform))
+
+
+class _Incoming(USBStreamOutEndpoint):
+    """The endpoint of bytes from the computer, which a reset of the bus empties."""
+
+    def __init__(self, bus_reset: Signal) -> None:
+        super().__init__(endpoint_number=DATA_ENDPOINT, max_packet_size=PACKET_BYTES)
+        self._bus_reset = bus_reset
+
+    def elaborate(self, platform: object) -> Any:
+        return ResetInserter({"usb": self._bus_reset})(super().elaborate(platform))
+
+
 class UsbSerial(wiring.Component):
     """A serial port (CDC-ACM) for a computer, all of it in the domains `usb`, of 12 MHz, and `usb_io`, of 48 MHz.
 
@@ -59,12 +84,9 @@ class UsbSerial(wiring.Component):
         device = USBDevice(bus=self._wires(m))
         self._add_control(device)
         device.add_endpoint(USBStreamInEndpoint(endpoint_number=STATUS_ENDPOINT, max_packet_size=PACKET_BYTES))
-        # LUNA itself keeps packets and their numbers over a reset of the bus; USB 2.0, 9.1.1.5, has them begin anew.
-        anew = ResetInserter({"usb": device.reset_detected})
-        size: dict[str, int] = {"endpoint_number": DATA_ENDPOINT, "max_packet_size": PACKET_BYTES}
-        outgoing, incoming = USBStreamInEndpoint(**size), USBStreamOutEndpoint(**size)
+        outgoing, incoming = _Outgoing(device.reset_detected), _Incoming(device.reset_detected)
         for endpoint in (outgoing, incoming):
-            device.add_endpoint(anew(endpoint))
+            device.add_endpoint(endpoint)
         # Without a platform, so that synthesis gets what simulators run: for a UP5K LUNA counts in two DSP blocks.
         m.submodules.device = Fragment.get(device, None)
         self._send(m, outgoing.stream)
