@@ -209,13 +209,13 @@ def _with_link(board: Board, kind: str) -> Board:
 
 def _known_input(board: Board, kind: str) -> str:
     """Return the kind of a sensor that a board has pins for, see `Board.with_input`."""
-    has = _quoted([pins.kind for pins in board.sensors]) or "none"
+    has = _quoted([pins.kind for pins in board.sensors]) or "no sensor"
     if kind not in INPUTS:
         raise BoardError(f"--input is one of {_quoted(INPUTS)}; given '{kind}'; board '{board.name}' has {has}")
     if getattr(board, kind) is None:
         keys = _quoted([item.name for item in fields(INPUTS[kind]) if item.default is MISSING])
         raise BoardError(
-            f"board '{board.name}' has no pins for the input '{kind}', it has {has}; give a board file with a table "
+            f"board '{board.name}' has no pins for the input '{kind}'; its board file has {has}; give one with a table "
             f"'{kind}' that names the pins {keys}"
         )
     return kind

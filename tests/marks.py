@@ -79,6 +79,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "flow/test_rows.py::test_random_rows_equal_reference_from_ir_to_golden_stages": ("slow",),
     "flow/test_rows.py::test_rows_equal_reference_in_rtl": ("rtl", "synth", "slow"),
     "flow/test_running.py": ("rtl", "synth", "pnr", "slow"),
+    "flow/test_sensing.py::test_netlist_of_a_camera_shows_the_results_of_pytorch_at_its_pins": ("rtl", "synth", "slow"),
     "flow/test_sensing.py::test_camera_to_result_equals_pytorch_and_a_wrong_pixel_is_found": ("rtl", "synth", "slow"),
     "flow/test_sensing.py::test_pdm_microphone_to_result_equals_pytorch": ("rtl", "synth", "slow"),
     "flow/test_sensing.py::test_microphone_to_result_equals_pytorch_in_every_frame": ("rtl", "synth", "slow"),

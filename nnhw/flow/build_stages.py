@@ -299,23 +299,29 @@ def _patch(job: Job, make: MakeDevice, request: BitstreamRequest, out: Path) -> 
 def netlist(job: Job, out: Path) -> None:
     """Compare the placed netlist with the IR: the driver sends frames to the pins of its link, in simulation.
 
+    With a sensor it plays the model's example signals at its pins, and compares what comes out with PyTorch.
+
     Raises
     ------
     BuildError: results differ, or frames of the protocol are lost.
     """
     from nnhw.flow.verification.netlist import run_netlist
+    from nnhw.flow.verification.sensing import run_sensor_netlist
 
-    if job.board.sensor is not None:
-        raise InputError("--netlist-frames sends frames through the board's link, which a build with --input has not")
     # The netlist is compiled and run on this machine, so its file must be one that this user's nnhw has signed.
     job.folder.text_to_compile("build", "design.json")
-    clock_hz = read_fact(job.path("build.json"), int, "clock_hz")
-    run = run_netlist(job.folder.path, job.board, clock_hz, job.options.netlist_frames, job.progress)
+    clock_hz, frames = read_fact(job.path("build.json"), int, "clock_hz"), job.options.netlist_frames
+    if (front := job.front()) is None:
+        run = run_netlist(job.folder.path, job.board, clock_hz, frames, job.progress)
+    else:
+        run = run_sensor_netlist(job.folder.path, job.board, front, clock_hz, frames, job.progress)
     if not run.equal:
+        what = "the IR" if front is None else "PyTorch, at the pins of sensor and result,"
+        lost = f", and {run.bad_frames} frames of the protocol were lost" if front is None else ""
         raise BuildError(
-            f"the netlist differs from the IR in {run.mismatches} of {run.samples} frames, and {run.bad_frames} "
-            "frames of the protocol were lost, so the bitstream would give wrong answers; this is a mistake of nnhw "
-            "or of yosys, please report the model with the version of yosys"
+            f"the netlist differs from {what} in {run.mismatches} of {run.samples} frames{lost}, so the bitstream "
+            "would give wrong answers; this is a mistake of nnhw or of yosys, please report the model with the version "
+            "of yosys"
         )
     write_json(out / "netlist.json", dataclasses.asdict(run))
 

@@ -454,7 +454,7 @@ def build_file(
     check_stages(start_from, stop_at)
     source = None
     if start_from == STAGE_NAMES[0]:
-        load_board(board)  # a wrong name is said before torch is imported
+        _board_with_link(board, options)  # what is wrong with board, link or sensor is said before torch is imported
         with progress.stage("load"):
             source = _load(file)
         if calibration is not None:

@@ -121,9 +121,12 @@ class ClockGenerator(wiring.Component):
         return m
 
     def _connect_link_clock(self, m: Module, platform: Any, clock: Signal, oscillator: Value | None) -> None:
-        """Connect the clock that the link needs beside that of the design, and tell place and route its frequency."""
+        """Connect the clock that the link needs beside that of the design, and tell place and route its frequency.
+
+        A design with a sensor has no link.
+        """
         link = self.board.host_link
-        if not link.own_clock_hz:
+        if not link.own_clock_hz or self.board.sensor is not None:
             return
         if link.clock_source == "design":
             m.d.comb += self.link_clock.eq(clock)

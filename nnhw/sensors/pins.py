@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -30,15 +31,18 @@ class SensorPins(Protocol):
     def io_standard(self) -> str: ...
 
     @property
+    @abstractmethod
     def inputs(self) -> dict[str, str]:
         """Pins of the package that the sensor drives, by name, in the order of the gateware's port `pins_i`."""
 
     @property
     def outputs(self) -> dict[str, str]:
         """Pins of the package that the design drives, by name, in the order of the gateware's port `pins_o`."""
+        return {}
 
     def problems(self) -> list[str]:
         """Return a message for each mistake in the fields."""
+        return []
 
     def clock_problem(self, clock_hz: float, rate_hz: float) -> str:
         """Return why the sensor cannot run at a clock of the design, in Hz; empty if it can.
@@ -47,10 +51,11 @@ class SensorPins(Protocol):
         ----------
         rate_hz: samples a second that the front end wants; 0: the sensor itself says when a number comes.
         """
+        return ""
 
 
 @dataclass(frozen=True)
-class I2s:
+class I2s(SensorPins):
     """An I2S microphone of 24 bits, whose clocks the design drives: 64 bit clocks a sample, the left slot is heard.
 
     Parameters
@@ -78,10 +83,6 @@ class I2s:
     def outputs(self) -> dict[str, str]:
         """See `SensorPins`."""
         return {"bclk": self.bclk, "ws": self.ws}
-
-    def problems(self) -> list[str]:
-        """See `SensorPins`."""
-        return []
 
     def clock_problem(self, clock_hz: float, rate_hz: float) -> str:
         """See `SensorPins`: half a bit clock is a whole number of cycles."""
@@ -112,7 +113,7 @@ def half_cycles(clock_hz: float, rate_hz: float) -> int:
 
 
 @dataclass(frozen=True)
-class Pdm:
+class Pdm(SensorPins):
     """A PDM microphone, whose clock the design drives, 128 bits a sample; it sends where the clock falls.
 
     Parameters
@@ -139,17 +140,13 @@ class Pdm:
         """See `SensorPins`."""
         return {"clk": self.clk}
 
-    def problems(self) -> list[str]:
-        """See `SensorPins`."""
-        return []
-
     def clock_problem(self, clock_hz: float, rate_hz: float) -> str:
         """See `SensorPins`: a bit is a whole number of cycles."""
         return _rate_problem(self.title, "a bit", 2 * SHORTEST_HALF_CYCLES, clock_hz, rate_hz)
 
 
 @dataclass(frozen=True)
-class Camera:
+class Camera(SensorPins):
     """A camera with a parallel port of 8 bits; the design samples its clock, and reads `data` where it rises.
 
     Parameters
@@ -175,19 +172,10 @@ class Camera:
         """See `SensorPins`."""
         return {"pclk": self.pclk, "href": self.href, "vsync": self.vsync, **_numbered("data", self.data)}
 
-    @property
-    def outputs(self) -> dict[str, str]:
-        """See `SensorPins`."""
-        return {}
-
     def problems(self) -> list[str]:
         """See `SensorPins`: eight pins of data."""
         given = len(self.data)
         return [] if given == 8 else [f"field 'camera.data' must name 8 pins, the lowest bit first, but has {given}"]
-
-    def clock_problem(self, clock_hz: float, rate_hz: float) -> str:
-        """See `SensorPins`: the camera's clock is not known here."""
-        return ""
 
 
 @dataclass(frozen=True)

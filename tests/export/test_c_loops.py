@@ -16,7 +16,7 @@ from nnhw.flow.virtual.compiled import find_cc
 from nnhw.passes import Parts, lower, split
 from tests.export.test_c import Library, compiled
 
-SEEDS = range(1, 25)
+SEEDS = range(1, 13)
 pytestmark = pytest.mark.skipif(find_cc() is None, reason="needs a C compiler (gcc, clang, or 'pip install ziglang')")
 
 
@@ -51,7 +51,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> tuple[Library, list[CPr
 def test_c_computes_step_after_step(library: tuple[Library, list[CProgram], list[Parts]], number: int) -> None:
     handle, program, parts = library[0], library[1][number], library[2][number]
     rng = np.random.default_rng(number)
-    for steps in (9, 1, 10, 200):
+    for steps in (9, 1, 10, 40):
         sequence = rng.normal(size=(steps, *parts.head.inputs[0].type.shape)).astype(np.float32)
         codes = ir.run(parts.head, sequence[None])[0]
         made = run_steps(handle, program, parts, sequence)

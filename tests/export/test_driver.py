@@ -40,6 +40,10 @@ FLAGS = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic")
 ROOT = Path(__file__).resolve().parents[2]
 HASH = "3f1c09a5b77e2d84"
 MODEL = DriverModel("sums", HASH, 12, 5, 8_000_000, 512, ("An image: 12 bytes.",))
+COUNT = 8
+"""Images of a batch without faults."""
+MANY = 40
+"""Images of a batch with faults."""
 OK, NO_ANSWER, OTHER_MODEL, BAD_LINK = 0, 1, 4, 5
 _TRANSFER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
@@ -123,13 +127,13 @@ def python_model() -> dict[str, Any]:
 
 
 @needs_cc
-@pytest.mark.parametrize("fault_rate", [0.0, 0.04])
-def test_c_driver_gives_the_outputs_of_the_gateware(tmp_path: Path, fault_rate: float) -> None:
-    pins, (data, outputs) = SpiPins(device()), images(80)
+@pytest.mark.parametrize(("count", "fault_rate"), [(COUNT, 0.0), (MANY, 0.04)])
+def test_c_driver_gives_the_outputs_of_the_gateware(tmp_path: Path, count: int, fault_rate: float) -> None:
+    pins, (data, outputs) = SpiPins(device()), images(count)
     driver = CDriver(tmp_path, pins)
     assert driver.open() == OK
     pins.fault_rate = fault_rate
-    assert driver.infer(data) == (OK, 80, outputs)
+    assert driver.infer(data) == (OK, count, outputs)
     assert (driver.faults > 0) == (pins.faults > 0) == (fault_rate > 0)
 
 
@@ -160,26 +164,28 @@ def test_exported_driver_gives_the_outputs_of_the_model_under_faults(tmp_path: P
         MODEL, name="small", input_bytes=accelerator.device_bytes[0], output_bytes=accelerator.device_bytes[1]
     )
     driver = CDriver(tmp_path / "driver", pins, known, exported=True)
-    codes = np.random.default_rng(1).integers(0, 16, (80, 6))
+    codes = np.random.default_rng(1).integers(0, 16, (MANY, 6))
     expected = accelerator.output_format.pack(ir.run(ir.load(build.path / "lower.ir"), codes)[0]).tobytes()
     assert driver.open() == OK
     pins.fault_rate = 0.05
-    assert driver.infer(accelerator.input_format.pack(codes).tobytes()) == (OK, 80, expected)
+    assert driver.infer(accelerator.input_format.pack(codes).tobytes()) == (OK, MANY, expected)
     assert driver.faults > 0
 
 
 class _Dead:
     def __init__(self, byte: int) -> None:
-        self._byte = byte
+        self.byte = byte
 
     def transfer(self, data: bytes) -> bytes:
-        return bytes([self._byte]) * len(data)
+        return bytes([self.byte]) * len(data)
 
 
 @needs_cc
-@pytest.mark.parametrize("byte", [0x00, 0xFF, 0x55])
-def test_c_driver_says_that_nothing_answers(tmp_path: Path, byte: int) -> None:
-    assert CDriver(tmp_path, _Dead(byte)).open() == NO_ANSWER
+def test_c_driver_says_that_nothing_answers(tmp_path: Path) -> None:
+    wires = _Dead(0x00)
+    driver = CDriver(tmp_path, wires)
+    for wires.byte in (0x00, 0xFF, 0x55):
+        assert driver.open() == NO_ANSWER
 
 
 @needs_cc
@@ -189,9 +195,9 @@ def test_c_driver_gives_up_on_an_engine_that_hangs(tmp_path: Path) -> None:
     assert driver.infer(images(2)[0]) == (BAD_LINK, 0, b"")
 
 
-@pytest.mark.parametrize("fault_rate", [0.0, 0.04])
-def test_micropython_driver_gives_the_outputs_of_the_gateware(fault_rate: float) -> None:
-    pins, (data, outputs) = SpiPins(device()), images(80)
+@pytest.mark.parametrize(("count", "fault_rate"), [(COUNT, 0.0), (MANY, 0.04)])
+def test_micropython_driver_gives_the_outputs_of_the_gateware(count: int, fault_rate: float) -> None:
+    pins, (data, outputs) = SpiPins(device()), images(count)
     driver = python_driver().Accelerator(pins.transfer, python_model())
     pins.fault_rate = fault_rate
     assert driver.infer(data) == outputs
@@ -236,7 +242,7 @@ print("faults", driver.faults)
 @pytest.mark.skipif(MICROPYTHON is None, reason="needs micropython, the port for Unix")
 def test_micropython_driver_does_the_same_in_micropython(tmp_path: Path) -> None:
     """CPython drives the gateware under faults; MicroPython has to send the same bytes for the same answers."""
-    pins, (data, outputs), log = SpiPins(device(), fault_rate=0.04), images(80), []
+    pins, (data, outputs), log = SpiPins(device(), fault_rate=0.04), images(MANY), []
 
     def transfer(sent: bytes) -> bytes:
         log.append((bytes(sent), pins.transfer(bytes(sent))))

@@ -59,9 +59,9 @@ def synthesized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     return folder, request.param, clock_hz
 
 
-@pytest.mark.parametrize("link", ["spi", "ftdi"])
-def test_netlist_computes_the_model_through_the_pins_of_each_link(tmp_path: Path, link: str) -> None:
-    board = load_board("icebreaker").with_link(link)
+@pytest.mark.parametrize(("name", "link"), [("icebreaker", "spi"), ("icebreaker", "ftdi"), ("fomu_pvt", "usb")])
+def test_netlist_computes_the_model_through_the_pins_of_each_link(tmp_path: Path, name: str, link: str) -> None:
+    board = load_board(name).with_link(link)
     folder, clock_hz = synthesize_net(tmp_path, board)
     run = run_netlist(folder, board, clock_hz, 3, PROGRESS)
     assert (run.samples, run.mismatches, run.bad_frames) == (3, 0, 0)
@@ -186,18 +186,18 @@ def test_netlist_pins_are_those_of_the_platform() -> None:
     ports = dict.fromkeys(("clk12_0__io", "uart_0__rx__io", "uart_0__tx__io", "spi_flash_0__cs__io"))
     found = find_pins(ports, load_board("icebreaker"))
     assert found == Pins("clk12_0__io", {"rx": "uart_0__rx__io"}, {"tx": "uart_0__tx__io"})
-    names = {name: f"nnhw_spi_0__{name}__io" for name in ("cs", "sck", "copi", "cipo", "irq")}
+    names = {f"spi_{name}": f"nnhw_spi_0__{name}__io" for name in ("cs", "sck", "copi", "cipo", "irq")}
     ports = dict.fromkeys(("clk12_0__io", "spi_flash_1x_0__cs__io", *names.values()))
     found = find_pins(ports, load_board("icebreaker").with_link("spi"))
-    outputs = {name: names.pop(name) for name in ("cipo", "irq")}
+    outputs = {name: names.pop(name) for name in ("spi_cipo", "spi_irq")}
     assert found == Pins("clk12_0__io", names, outputs)
     with pytest.raises(BuildError, match=r"none of them is the board's 'uart_\\d\+__tx__io'"):
         find_pins(dict.fromkeys(("clk12_0__io", "uart_0__rx__io")), load_board("icebreaker"))
 
 
 @pytest.mark.parametrize("bench", netlist.BENCHES.values())
-def test_bench_of_netlists_has_the_rate_that_is_asked_for(bench: str) -> None:
-    text = (Path(netlist.__file__).parent / bench).read_text(encoding="utf-8")
+def test_bench_of_netlists_has_the_rate_that_is_asked_for(bench: netlist.Bench) -> None:
+    text = bench.text
     assert "localparam CLOCK_HZ = 24000000, RATE = 1000000;" in with_rate(text, 24_000_000, 1_000_000)
     with pytest.raises(AssertionError):
         with_rate(text.replace("RATE", "SPEED"), 24_000_000, 1_000_000)

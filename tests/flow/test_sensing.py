@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,21 @@ from nnhw import sensors
 from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
 from nnhw.errors import BoardError, DoesNotFitError, InputError, MappingError
+from nnhw.flow.implementation.cells import NETLIST
+from nnhw.flow.implementation.synthesis import synthesize
+from nnhw.flow.implementation.timing_closure import usable_clocks
 from nnhw.flow.options import Options
+from nnhw.flow.pipeline import build_file
 from nnhw.flow.sensor_build import check_formats, check_speed, sensor_options
+from nnhw.flow.tools.progress import SilentProgress
 from nnhw.flow.verification import sensing
-from nnhw.flow.verification.sensing import PLAYERS, run_sensor
+from nnhw.flow.verification.netlist import find_pins, sensor_bench
+from nnhw.flow.verification.sensing import PLAYERS, run_sensor, run_sensor_netlist
+from nnhw.flow.virtual.device_hardware import make_sensor_device
 from nnhw.flow.virtual.sensor import SensorOutput
 from nnhw.frontend.source import Source, sensed
 from nnhw.hdl.sensors.sensor_device import CONNECTIONS
+from nnhw.hdl.top import make_top
 from nnhw.nn import AveragePixels, Int, LogMel, QuantConv2d, QuantLinear, QuantReLU, SensorModel, UInt
 from nnhw.sensors import LogMelConfig
 from nnhw.sensors.results import lines_of
@@ -97,6 +106,44 @@ def test_camera_to_result_equals_pytorch_and_a_wrong_pixel_is_found(tmp_path: Pa
     kept = np.load(out / "signals.npz")
     np.savez(out / "signals.npz", signals=kept["signals"], labels=kept["labels"], codes=moved.codes(kept["signals"]))
     assert run_sensor(verilog, out, front, pins, clock_hz, 5).codes > 10
+
+
+def test_netlist_of_a_camera_shows_the_results_of_pytorch_at_its_pins(tmp_path: Path) -> None:
+    images, out = torch.from_numpy(np.random.default_rng(1).integers(0, 256, (4, 10, 12))), tmp_path / "b"
+    board, front = load_board("icebreaker").with_input("camera"), seeing().front.config
+    made = nnhw.build(seeing(), images, input="camera", out=out, stop_at="map", progress=False)
+    clock_hz, accelerator = int(made.report["planned"]["clock_hz"]), Accelerator.load(out)
+    settings = next(clock for clock in usable_clocks(board) if clock.output_hz == clock_hz)
+    design = make_top(lambda hz: make_sensor_device(accelerator, front, board, hz), board, settings)
+    synthesize(design.rtlil, board, out)
+    run = run_sensor_netlist(out, board, front, clock_hz, 4, SilentProgress())
+    assert (run.samples, run.mismatches, run.bad_frames) == (4, 0, 0)
+    # The wire of a pixel's highest bit is cut.
+    document = json.loads((out / NETLIST).read_text(encoding="utf-8"))
+    top = document["modules"]["top"]
+    (pad,) = top["ports"]["nnhw_sensor_0__data_7__io"]["bits"]
+    cells = [cell for cell in top["cells"].values() if cell["type"] == "SB_IO"]
+    (cell,) = (one for one in cells if one["connections"]["PACKAGE_PIN"] == [pad])
+    cell["connections"]["PACKAGE_PIN"] = top["ports"]["nnhw_sensor_0__data_6__io"]["bits"]
+    (out / NETLIST).write_text(json.dumps(document), encoding="utf-8")
+    assert run_sensor_netlist(out, board, front, clock_hz, 4, SilentProgress()).mismatches
+
+
+def test_bench_of_a_sensor_connects_the_pins_that_the_board_has() -> None:
+    board = load_board("icebreaker").with_input("i2s")
+    names = ["clk12_0__io", "uart_0__tx__io", *(f"nnhw_sensor_0__{name}__io" for name in ("sd", "bclk", "ws"))]
+    names += [f"nnhw_result_0__{name}__io" for name in ("label_0", "label_1", "label_2", "label_3", "changes")]
+    pins = find_pins(dict.fromkeys(names), board)
+    assert pins.inputs == {"sensor_sd": "nnhw_sensor_0__sd__io"}
+    assert set(pins.outputs) == {"tx", "sensor_bclk", "sensor_ws", "result_changes"} | {
+        f"result_label_{number}" for number in range(4)
+    }
+    text = sensor_bench(board)
+    assert all(f".{name}(" in text for name in ("clk", *pins.inputs, *pins.outputs))
+    assert "assign label[4] = 0;" in text
+    without = sensor_bench(dataclasses.replace(board, result=None))
+    assert "assign label[0] = 0;" in without
+    assert "assign changes = 0;" in without
 
 
 def test_what_is_missing_or_too_much_counts_as_a_difference() -> None:
@@ -183,6 +230,13 @@ def test_sensor_rejects_a_network_that_is_slower_than_its_frames_or_has_a_state(
         check_formats(recurrent, LogMelConfig(**HEARING))
 
 
+def test_boards_without_the_pins_or_the_link_are_named_before_the_model_is_read() -> None:
+    with pytest.raises(BoardError, match="board 'icestick' has no pins for the input 'i2s'"):
+        build_file("nowhere.py", "icestick", Options(input="i2s"))
+    with pytest.raises(BoardError, match="board 'icestick' has no link 'usb'"):
+        build_file("nowhere.py", "icestick", Options(link="usb"))
+
+
 def test_front_ends_and_sensors_have_a_row_in_every_table() -> None:
     fronts = [front for front in vars(sensors).values() if hasattr(front, "signal_axes")]
     fronts = [front for front in fronts if front is not sensors.SensorFront]
@@ -200,8 +254,8 @@ def test_boards_without_the_pins_are_named() -> None:
     with pytest.raises(BoardError) as error:
         load_board("icestick").with_input("i2s")
     assert str(error.value) == (
-        "board 'icestick' has no pins for the input 'i2s', it has none; give a board file with a table 'i2s' that "
-        "names the pins 'bclk', 'ws', 'sd'"
+        "board 'icestick' has no pins for the input 'i2s'; its board file has no sensor; give one with a table 'i2s' "
+        "that names the pins 'bclk', 'ws', 'sd'"
     )
     with pytest.raises(
         BoardError, match="--input is one of 'i2s', 'pdm', 'camera'; given 'ears'; board 'icebreaker' has"

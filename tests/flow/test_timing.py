@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -81,6 +82,33 @@ def test_close_timing_tries_further_seeds_until_one_holds() -> None:
     closure = close_timing(tries(reached(44, 46, 48, 60), log, seeds=4), wanted(), its_own)
     assert log == [(48, 1), (48, 2), (48, 3)]
     assert (closure.settings, closure.placement.seed) == (at(48), 3)
+
+
+def missing(*mhz: float) -> Callable[[PllSettings], Iterator[PlacedDesign]]:
+    """Seeds that reach so much of the 48 MHz of the link's clock, and 48 MHz of their own where that is enough."""
+
+    def place(settings: PllSettings) -> Iterator[PlacedDesign]:
+        for seed, reached_mhz in enumerate(mhz, 1):
+            missed = (reached_mhz * 1e6, 48e6) if reached_mhz < 48 else None
+            fmax_hz = 0.0 if missed else 48e6
+            yield PlacedDesign(Path(), seed, settings.output_hz, fmax_hz, Resources(1, 0, 0, 0), PATH, missed)
+
+    return place
+
+
+def test_close_timing_tries_further_seeds_until_one_holds_the_clock_of_the_link() -> None:
+    closure = close_timing(missing(44, 47, 46, 48, 49), wanted(36, images_per_s=lambda clock_hz: 1.0), any_clock)
+    assert (closure.settings, closure.placement.seed, len(closure.attempts)) == (at(48), 4, 4)
+
+
+@pytest.mark.parametrize(("seeds", "tried"), [((44, 47, 46), 3), ((40, 41, 49), 2)])
+def test_close_timing_rejects_a_link_whose_clock_no_seed_holds(seeds: tuple[int, ...], tried: int) -> None:
+    text = (
+        f"timing: the clock of the link, 48 MHz, is missed by all of {tried} seeds; the best reaches {seeds[1]}.00 MHz "
+        "(seed 2); try more --seeds, or a smaller folding"
+    )
+    with pytest.raises(TimingError, match=f"^{re.escape(text)}$"):
+        close_timing(missing(*seeds), wanted(36), any_clock)
 
 
 def test_close_timing_gives_up_a_clock_that_two_seeds_miss_clearly() -> None:
@@ -205,6 +233,12 @@ def test_usable_clocks_divide_to_the_speed_of_the_serial_port() -> None:
     for settings in CLOCKS:
         assert not BOARD.uart.clock_problem(settings.output_hz)
     assert 49_500_000 not in [settings.output_hz for settings in CLOCKS]
+
+
+def test_usable_clocks_of_a_sensor_do_not_depend_on_the_link() -> None:
+    board = dataclasses.replace(BOARD, uart=Uart(500_000_000, "uart")).with_input("i2s")
+    assert usable_clocks(board) == usable_clocks(BOARD.with_input("i2s"))
+    assert set(CLOCKS) < set(usable_clocks(board))
 
 
 def test_usable_clocks_rejects_impossible_speed() -> None:

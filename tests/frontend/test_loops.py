@@ -29,7 +29,7 @@ from nnhw.nn.tracing import eager_loops
 from nnhw.passes import split
 from nnhw.passes.order import PIPELINE, lower
 
-STEPS = (1, 9, 10, 1000, 9)
+STEPS = (1, 9, 10, 100, 9)
 EXAMPLE = torch.linspace(-2, 2, 2 * 10 * 4).reshape(2, 10, 4)
 
 
@@ -82,8 +82,15 @@ def trained(model: nn.Module) -> nn.Module:
     return model.eval()
 
 
-@pytest.mark.parametrize(("options", "last"), [({"batch_first": True}, True), ({"bias": False}, False)])
-@pytest.mark.parametrize("kind", [QuantRNN, QuantGRU, QuantLSTM])
+LAST = {"batch_first": True}, True
+EACH = {"bias": False}, False
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "last"),
+    [(QuantRNN, *LAST), (QuantGRU, *EACH), (QuantLSTM, *LAST), (QuantLSTM, *EACH)]
+    + [pytest.param(*row, marks=pytest.mark.long) for row in ((QuantRNN, *EACH), (QuantGRU, *LAST))],
+)
 def test_recurrent_model_equals_pytorch_for_any_number_of_steps(
     kind: Callable[..., Any], options: dict[str, Any], last: bool
 ) -> None:
@@ -158,8 +165,11 @@ class Float(nn.Module):
         return self.last(results[:, -1])
 
 
-@pytest.mark.parametrize("by_state", [True, False])
-@pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])
+@pytest.mark.parametrize(
+    ("kind", "by_state"),
+    [(nn.RNN, False), (nn.GRU, True), (nn.LSTM, True)]
+    + [pytest.param(*row, marks=pytest.mark.long) for row in ((nn.RNN, True), (nn.GRU, False), (nn.LSTM, False))],
+)
 def test_float_recurrent_model_is_quantized(kind: type[nn.RNNBase], by_state: bool) -> None:
     model, images = Float(kind, by_state, batch_first=True).eval(), torch.randn(64, 12, 4)
     quantized = nnhw.quantize(model, images)

@@ -12,7 +12,7 @@ doors_table = pytest.importorskip("tests.frontend.doors_table")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-@pytest.mark.parametrize("case", rows(torch_cases.cases()))
+@pytest.mark.parametrize("case", rows(torch_cases.cases(), torch_cases.long()))
 def test_case_is_built_and_equal_or_refused_by_name(case: Case) -> None:
     check(case)
 

@@ -19,7 +19,7 @@ from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
 from torch.testing._internal import common_quantization
 
 import nnhw
-from tests.frontend.cases import Case
+from tests.frontend.cases import BUILT, REFUSED, Case, expected
 from tests.frontend.pt2e_models import CASES, exported
 
 EXPORT_DB, QUANTIZATION = "ExportDB", "PyTorch's quantization tests"
@@ -123,3 +123,34 @@ def cases() -> list[Case]:
         *(Case(FX, kind.__name__, functools.partial(_converted, kind)) for kind in _classes()),
         *(Case(PT2E, name, functools.partial(_program, name)) for name in CASES),
     ]
+
+
+# Of each kind of layer one model, and each form of a branch; the others have the same layers in other numbers.
+_MODELS = (
+    *("ActivationsTestModel", "AnnotatedSkipQuantModel", "ConvBnReLUModel", "ConvReluAddModel", "ConvTransposeModel"),
+    *(
+        "DummyObserver",
+        "FunctionalConvReluConvModel",
+        "FunctionalLinearAddModel",
+        "InnerModule",
+        "LinearBnLeakyReluModel",
+    ),
+    *("LinearModelWithSubmodule", "LinearTanhModel", "ManualConvLinearQATModel", "ManualDropoutQATModel"),
+    *("ModelForFusionWithBias", "ModelWithSequentialFusion", "NestedModel", "QuantSubModel", "ResNetBase"),
+    *("SkipQuantModel", "TwoLayerConvModel"),
+)
+_CONVERTED = (
+    *("ActivationsTestModel", "ConvModel", "DummyObserver", "EmbeddingModule", "FunctionalLinearReluModel"),
+    *("ManualEmbeddingBagLinear", "ManualLinearDynamicQATModel", "ModelWithFunctionals", "NormalizationTestModel"),
+    *("QuantStubModel", "RNNCellDynamicModel", "RNNDynamicModel", "ResNetBase"),
+)
+
+
+def long() -> set[str]:
+    """Return the cases that run nothing but what others run: models that are built, and converted ones."""
+    kinds = expected()[QUANTIZATION]
+    built = [case for case in cases() if case.source == QUANTIZATION and kinds[case.name] == BUILT]
+    converted = [case for case in cases() if case.source == FX and expected()[FX][case.name] == REFUSED]
+    return {str(case) for case in built if case.name not in _MODELS} | {
+        str(case) for case in converted if case.name not in _CONVERTED
+    }

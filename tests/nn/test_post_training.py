@@ -62,8 +62,18 @@ def products() -> tuple[nn.Module, Tensor]:
     return make(Products, 2, 3, 8)
 
 
-@pytest.mark.parametrize(("weight_bits", "act_bits"), [(8, 8), (4, 4), (3, 2), (1, 1)])
-@pytest.mark.parametrize("make_model", [residual, branches, products])
+BITS = ((8, 8), (4, 4), (3, 2), (1, 1))
+MANY_BITS = ((residual, 8, 8), (residual, 1, 1), (branches, 4, 4), (branches, 1, 1), (products, 8, 8), (products, 3, 2))
+
+
+@pytest.mark.parametrize(
+    ("make_model", "weight_bits", "act_bits"),
+    [
+        pytest.param(make_model, *bits, marks=[] if (make_model, *bits) in MANY_BITS else pytest.mark.long)
+        for make_model in (residual, branches, products)
+        for bits in BITS
+    ],
+)
 def test_quantized_model_lowers_exactly(make_model: Any, weight_bits: int, act_bits: int) -> None:
     model, images = make_model()
     quantized = nnhw.quantize(model, images, weight_bits, act_bits)
@@ -129,8 +139,11 @@ ONE_VALUE: dict[str, tuple[Callable[[Any, Tensor], Tensor], set[str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", ONE_VALUE)
-@pytest.mark.parametrize("act_bits", [8, 4])
+@pytest.mark.parametrize(
+    ("name", "act_bits"),
+    [(name, 8) for name in ONE_VALUE]
+    + [pytest.param(name, 4, marks=[] if name == "swish" else pytest.mark.long) for name in ONE_VALUE],
+)
 def test_quantize_puts_one_quantizer_behind_a_function_of_one_value(name: str, act_bits: int) -> None:
     gate, quantizers = ONE_VALUE[name]
     model, images = function(lambda m, x: m.fc(gate(m, m.conv(x))[:, :2].flatten(1)))
@@ -591,8 +604,10 @@ class Residual(nn.Module):
         return torch.relu(x + self.dropped(self.conv(x)))
 
 
-@pytest.mark.parametrize("kind", [DropPath, Noise, nn.Dropout2d, nn.AlphaDropout])
-@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "training"),
+    [(DropPath, True), (Noise, True), (nn.Dropout2d, True), (nn.AlphaDropout, True), (DropPath, False)],
+)
 def test_quantize_leaves_out_what_does_nothing_in_eval_mode(kind: type[nn.Module], training: bool) -> None:
     made = []
     for dropped in (kind(), nn.Identity()):

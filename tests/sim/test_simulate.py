@@ -202,19 +202,27 @@ def test_simulate_pins_counts_wrong_outputs(tmp_path: Path) -> None:
     assert (found.frames, found.mismatches) == (6, 1)
 
 
+SERIAL = Uart(3_000_000, adapter="ft2232h")
+# Without faults, the test of frames back to back at four cycles a bit does the same at the serial line, and more of it;
+# at the slower rate of a link, there are frames without a fault between those with one.
+FAULTS = {
+    "spi": (Spi(8_000_000), None, False),
+    "spi-faults": (Spi(8_000_000), None, True),
+    "ftdi": (Ftdi(30_000_000), None, False),
+    "ftdi-faults": (Ftdi(30_000_000), None, True),
+    "ftdi-slow-faults": (Ftdi(30_000_000), 15_000_000, True),
+    "uart-faults": (SERIAL, None, True),
+    "uart-slow-faults": (SERIAL, 3_000_000, True),
+}
+MORE_FAULTS = {"ftdi-slow": (Ftdi(30_000_000), 15_000_000, False), "uart-slow": (SERIAL, 3_000_000, False)}
+ROWS = [
+    *(pytest.param(*row, id=name) for name, row in FAULTS.items()),
+    *(pytest.param(*row, id=name, marks=pytest.mark.long) for name, row in MORE_FAULTS.items()),
+]
+
+
 @needs_simulator
-@pytest.mark.parametrize("faults", [False, True])
-@pytest.mark.parametrize(
-    ("link", "rate"),
-    [
-        (Spi(8_000_000), None),
-        (Ftdi(30_000_000), None),
-        (Ftdi(30_000_000), 15_000_000),
-        (Uart(3_000_000, adapter="ft2232h"), None),
-        (Uart(3_000_000, adapter="ft2232h"), 3_000_000),
-    ],
-    ids=["spi", "ftdi", "ftdi-slow", "uart", "uart-slow"],
-)
+@pytest.mark.parametrize(("link", "rate", "faults"), ROWS)
 def test_simulate_pins_survives_faults(tmp_path: Path, link: BoardLink, rate: int | None, faults: bool) -> None:
     body = mlp()
     codes = random_codes(body, 20)
@@ -244,7 +252,7 @@ def test_simulate_pins_survives_faults_on_a_usb_of_another_clock(tmp_path: Path,
 def test_simulate_pins_takes_frames_back_to_back_at_four_cycles_a_bit(tmp_path: Path) -> None:
     body = mlp()
     codes = random_codes(body, 100)
-    values, link = boundary_values(body, codes)["fc3.sum"], Uart(3_000_000, adapter="ft2232h")
-    found = simulate_pins(accelerator_of(body, SMALL), codes, values, 48_000_000, link, tmp_path, stepwise=False)
+    values = boundary_values(body, codes)["fc3.sum"]
+    found = simulate_pins(accelerator_of(body, SMALL), codes, values, 48_000_000, SERIAL, tmp_path, stepwise=False)
     assert found.equal
     assert found.frames == 100

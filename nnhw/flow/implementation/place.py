@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,9 +66,10 @@ class PlacedDesign:
     folder: has the layout (`seed<n>.asc`, `.config`), nextpnr's report (`.json`) and `.log`.
     seed: of the placement.
     clock_hz: clock that it was made for, in Hz.
-    fmax_hz: clock that its slowest path allows, in Hz.
+    fmax_hz: clock that its slowest path allows, in Hz; 0 if a clock of the link is missed.
     resources: resources that it takes.
     path: its slowest path between registers.
+    missed: what a clock of the link reaches, and what it needs, in Hz; None: there is none that is missed.
     """
 
     folder: Path
@@ -77,6 +78,12 @@ class PlacedDesign:
     fmax_hz: float
     resources: Resources
     path: tuple[Hop, ...]
+    missed: tuple[float, float] | None = None
+
+    @property
+    def share(self) -> float:
+        """How much of the clock that it was made for is reached; of the clock of its link, if that is missed."""
+        return self.missed[0] / self.missed[1] if self.missed else self.fmax_hz / self.clock_hz
 
     @property
     def holds(self) -> bool:
@@ -267,20 +274,26 @@ def read_placement(folder: Path, seed: int, clock_hz: int, family: Family) -> Pl
             "this is a mistake in nnhw: please report it"
         )
     resources = _resources(report["utilization"], family)
-    return PlacedDesign(folder, seed, float(clock_hz), _fmax_hz(clocks, clock_hz), resources, _slowest_path(report))
+    fmax_hz, missed = _reached(clocks.values(), clock_hz)
+    return PlacedDesign(folder, seed, float(clock_hz), fmax_hz, resources, _slowest_path(report), missed)
 
 
-def _fmax_hz(clocks: Mapping[str, tuple[float, float]], clock_hz: int) -> float:
-    """Return the clock that a design holds; 0 if a clock of its link is missed, which no other clock makes up for.
+def _reached(clocks: Iterable[tuple[float, float]], clock_hz: int) -> tuple[float, tuple[float, float] | None]:
+    """Return the clock that a design holds, and the clock of its link that it misses by most, see `PlacedDesign`.
 
     Parameters
     ----------
     clocks: what each clock reaches and what it needs, in Hz. Nearly always there is one.
     """
-    is_own = {name: abs(needed / clock_hz - 1) <= _ROUNDING for name, (_, needed) in clocks.items()}
-    if any(achieved < needed for name, (achieved, needed) in clocks.items() if not is_own[name]):
-        return 0.0
-    return min(achieved for name, (achieved, _) in clocks.items() if is_own[name])
+    own, others = list[float](), list[tuple[float, float]]()
+    for reached, needed in clocks:
+        if abs(needed / clock_hz - 1) <= _ROUNDING:
+            own.append(reached)
+        elif reached < needed:
+            others.append((reached, needed))
+    if others:  # no other clock of the design makes up for it
+        return 0.0, min(others, key=lambda clock: clock[0] / clock[1])
+    return min(own), None
 
 
 def pack(placement: PlacedDesign, family: Family, note: Note = silent) -> Path:
@@ -329,6 +342,10 @@ def _no_place_lines(log: str) -> list[str]:
 
 
 def _seed_line(placement: PlacedDesign) -> str:
+    if placement.missed:
+        reached_hz, needed_hz = placement.missed
+        reached = f"{reached_hz / 1e6:.2f} MHz of {needed_hz / 1e6:.4g}"
+        return f"seed {placement.seed} misses the clock of the link: {reached}"
     return f"seed {placement.seed} reaches {placement.fmax_hz / 1e6:.2f} MHz of {placement.clock_hz / 1e6:g}"
 
 

@@ -123,7 +123,9 @@ class Wanted:
 
 @cache
 def usable_clocks(board: Board) -> tuple[PllSettings, ...]:
-    """Return the clocks of the board's PLL with which its link works, slowest first.
+    """Return the clocks of the board's PLL with which its link works, slowest first; all that it has for a sensor.
+
+    A design with a sensor has no link. Whether a clock serves the sensor, the front end says, too.
 
     Raises
     ------
@@ -131,6 +133,8 @@ def usable_clocks(board: Board) -> tuple[PllSettings, ...]:
     """
     from nnhw.hdl.pll import reachable_clocks
 
+    if board.sensor is not None:
+        return tuple(reachable_clocks(board))
     link = board.host_link
     found = [settings for settings in reachable_clocks(board) if not link.clock_problem(settings.output_hz)]
     if not found:
@@ -165,7 +169,8 @@ def close_timing(try_clock: TryClock, wanted: Wanted, serves: Serves, note: Note
     holds, be it a slower one than it was placed for; further ones follow until one does, unless the first two miss the
     clock clearly. The first one is enough where a faster clock would not bring the host more results. The clock is then
     the best of those; a design is placed again only where its layout serves no such clock. A clock that was asked for
-    is taken with the first seed that holds it.
+    is taken with the first seed that holds it. A seed that misses the clock of the link is of no use, and further ones
+    follow, unless that is missed clearly, too.
 
     Raises
     ------
@@ -181,7 +186,7 @@ def close_timing(try_clock: TryClock, wanted: Wanted, serves: Serves, note: Note
                 f"place and route ended at none of its seeds for {placed.output_hz / 1e6:g} MHz: the router goes in "
                 "circles, or cells find no place; try more --seeds, another --clock, or a smaller folding"
             )
-        best = max(placements, key=lambda placement: placement.fmax_hz)
+        best = _best(placements)
         taken = suited(best)
         if taken is not None:
             return Closure(taken, placed, best, tuple(attempts), wanted.reason(taken, best))
@@ -221,19 +226,24 @@ def _try_seeds(
     placements: list[PlacedDesign] = []
     for placement in tries:
         placements.append(placement)
-        best = max(placements, key=lambda placement: placement.fmax_hz)
-        best_hz = best.fmax_hz
+        best = _best(placements)
         # A clock that was asked for is enough once it holds; otherwise a better seed may hold a faster one.
         enough = 1 if wanted.requested or not wanted.may_gain(best) else COMPARED
         if len(placements) >= enough and suited(best) is not None:
             break
-        if best_hz < CLEAR_MISS * clock.output_hz and len(placements) >= COMPARED:
+        if max(placement.share for placement in placements) < CLEAR_MISS and len(placements) >= COMPARED:
+            held_hz = best.missed[0] if best.missed else best.fmax_hz
             note(
                 f"{clock.output_hz / 1e6:g} MHz is given up: the better one of {COMPARED} seeds holds "
-                f"{best_hz / 1e6:.2f} MHz"
+                f"{held_hz / 1e6:.2f} MHz{' of the clock of the link' if best.missed else ''}"
             )
             break
     return placements
+
+
+def _best(placements: Iterable[PlacedDesign]) -> PlacedDesign:
+    """Return the placement with the highest Fmax; if all miss the clock of their link, that which comes nearest."""
+    return max(placements, key=lambda placement: (placement.fmax_hz, placement.share))
 
 
 def _missed(clock: PllSettings, placements: Sequence[PlacedDesign], slower: Sequence[PllSettings]) -> str:
@@ -243,7 +253,13 @@ def _missed(clock: PllSettings, placements: Sequence[PlacedDesign], slower: Sequ
     ----------
     slower: clocks that the best placement meets, slowest first.
     """
-    best = max(placements, key=lambda placement: placement.fmax_hz)
+    best = _best(placements)
+    if best.missed:
+        reached_hz, needed_hz = best.missed
+        return (
+            f"timing: the clock of the link, {needed_hz / 1e6:.4g} MHz, is missed by all of {len(placements)} seeds; "
+            f"the best reaches {reached_hz / 1e6:.2f} MHz (seed {best.seed}); try more --seeds, or a smaller folding"
+        )
     is_clear = best.fmax_hz < CLEAR_MISS * clock.output_hz
     remedy = "try a smaller folding" if is_clear else "try more --seeds, or a smaller folding"
     if slower:

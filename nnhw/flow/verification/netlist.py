@@ -28,15 +28,52 @@ from nnhw.flow.tools.progress import Progress
 from nnhw.flow.tools.toolchain import find_tool, share_folder
 from nnhw.flow.verification.comparison import boundary_values
 from nnhw.flow.verification.simulate import sample_codes
-from nnhw.flow.virtual.compiled import LIBRARY, Compiler, compile_product, library_cache, taps_header
+from nnhw.flow.virtual.compiled import (
+    LIBRARY,
+    CompiledProduct,
+    Compiler,
+    compile_product,
+    library_cache,
+    taps_header,
+)
+from nnhw.flow.virtual.sensor import HEADERS, PRODUCT
 from nnhw.flow.virtual.virtual_board import CompiledHardware
+from nnhw.hdl.sensors.pins import RESULT, SENSOR
+from nnhw.hdl.sensors.results import LABEL_BITS
 
 _HERE = Path(__file__).parent
 _TIMESCALE = "`timescale 1ps / 1ps\n"
-BENCHES = {"uart": "netlist.v", "spi": "netlist_spi.v", "ftdi": "netlist_ftdi.v"}
-"""Verilog file that turns the pins of a link into byte streams, by kind of the link."""
-IDLE_BITS = 128
-"""Time without a byte, in bits of the link, after which an answer counts as complete."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What stands between the pins of a link and byte streams.
+
+    Parameters
+    ----------
+    file: of Verilog.
+    idle_bits: time without a byte, in bits of the link, after which an answer counts as complete.
+    waits: bytes that the device cannot take yet wait in the bench.
+    """
+
+    file: str
+    idle_bits: int = 128
+    waits: bool = False
+
+    @property
+    def text(self) -> str:
+        """Its Verilog."""
+        return (_HERE / self.file).read_text(encoding="utf-8")
+
+
+BENCHES: Mapping[str, Bench] = {
+    "uart": Bench("netlist.v"),
+    "spi": Bench("netlist_spi.v"),
+    "ftdi": Bench("netlist_ftdi.v"),
+    # Between two packets of an answer there may be a full one in the other direction.
+    "usb": Bench("netlist_usb.v", idle_bits=2048, waits=True),
+}
+"""The benches by kind of the link."""
 Cell = Mapping[str, Any]
 
 
@@ -47,7 +84,7 @@ class Pins:
     Parameters
     ----------
     clock: port of the oscillator's pin.
-    inputs, outputs: ports of the link's pins, with their names in the board file: {port: name}.
+    inputs, outputs: ports that are driven, and that are watched, by their names in the bench: {name: port}.
     """
 
     clock: str
@@ -105,14 +142,15 @@ def run_netlist(folder: Path, board: Board, clock_hz: int, frames: int, progress
 
 def open_netlist(folder: Path, board: Board, clock_hz: int, progress: Progress) -> Any:
     """Return a `Device` whose link ends at the pins of a build's netlist; see `run_netlist`."""
-    line = board.host_link
+    line, bench = board.host_link, _bench_of(board)
+    cycles_per_s = line.own_clock_hz or clock_hz
     progress.note("the netlist is compiled, which takes a minute or more for a full device")
     with tempfile.TemporaryDirectory() as scratch:
         library = compile_netlist(folder, board, clock_hz, library_cache(Path(scratch)))
         # Loaded inside of the block: without a cache the library lies in the scratch folder.
-        quiet_cycles = IDLE_BITS * clock_hz // line.rates(clock_hz)[0]
+        quiet_cycles = bench.idle_bits * cycles_per_s // line.rates(clock_hz)[0]
         hardware = CompiledHardware(library, quiet_cycles=quiet_cycles)
-    link = HardwareLink(hardware, clock_hz, "netlist", line.bytes_per_s(clock_hz), flow_controlled=False)
+    link = HardwareLink(hardware, cycles_per_s, "netlist", line.bytes_per_s(clock_hz), flow_controlled=bench.waits)
     return open_link(folder, link, clock_hz=clock_hz, progress=progress.advance)
 
 
@@ -130,22 +168,76 @@ def compile_netlist(folder: Path, board: Board, clock_hz: int, cache: Path, comp
     BuildError: the netlist has cells that cannot be simulated, or a link without a bench.
     ToolError: a tool is missing, or failed.
     """
+    line = board.host_link
+    bench = with_rate(_bench_of(board).text, line.own_clock_hz or clock_hz, line.rates(clock_hz)[0])
+    return _compile(LIBRARY, folder, board, {"top.v": _TIMESCALE + bench, "taps.h": taps_header(())}, cache, compiler)
+
+
+def compile_sensor_netlist(folder: Path, board: Board, cache: Path, compiler: Compiler | None = None) -> Path:
+    """Return the shared library of the netlist of a build for a sensor, for `nnhw.flow.virtual.sensor.play`.
+
+    What is inside of the device, the codes of the front end, cannot be seen at its pins.
+
+    Raises
+    ------
+    BuildError, ToolError: see `compile_netlist`.
+    """
+    assert board.sensor is not None
+    sources = {"top.v": _TIMESCALE + sensor_bench(board), "sensor.h": HEADERS.get(board.sensor.kind, "")}
+    return _compile(PRODUCT, folder, board, sources, cache, compiler)
+
+
+def _compile(
+    product: CompiledProduct,
+    folder: Path,
+    board: Board,
+    sources: Mapping[str, str],
+    cache: Path,
+    compiler: Compiler | None,
+) -> Path:
+    """Return the library of a build's netlist, with the sources of what stands around it."""
     netlist = json.loads((folder / NETLIST).read_text(encoding="utf-8"))["modules"]["top"]
+    models = FAMILIES[board.family].models
+    cells = {
+        "netlist.v": netlist_verilog(netlist, models, find_pins(netlist["ports"], board)),
+        "cells.v": cell_models(models, {cell["type"] for cell in netlist["cells"].values()}),
+    }
+    product = dataclasses.replace(product, flags=tuple(f"-D{name}" for name in models.defines))
+    return compile_product(product, {**sources, **cells}, cache, compiler)
+
+
+def _bench_of(board: Board) -> Bench:
+    """Return the bench of a board's link. Raises BuildError: see `compile_netlist`."""
     if board.link not in BENCHES:
         raise BuildError(
             f"the netlist of a build for link '{board.link}' cannot be simulated, only those for {', '.join(BENCHES)}; "
             "leave out --netlist-frames, or build it for one of these with --link"
         )
-    bench = (_HERE / BENCHES[board.link]).read_text(encoding="utf-8")
-    models = FAMILIES[board.family].models
-    sources = {
-        "top.v": _TIMESCALE + with_rate(bench, clock_hz, board.host_link.rates(clock_hz)[0]),
-        "netlist.v": netlist_verilog(netlist, models, find_pins(netlist["ports"], board)),
-        "cells.v": cell_models(models, {cell["type"] for cell in netlist["cells"].values()}),
-        "taps.h": taps_header(()),
-    }
-    product = dataclasses.replace(LIBRARY, flags=tuple(f"-D{name}" for name in models.defines))
-    return compile_product(product, sources, cache, compiler)
+    return BENCHES[board.link]
+
+
+def sensor_bench(board: Board) -> str:
+    """Return the Verilog between a netlist and the ports of a `SensorDevice`; bits that no pin shows are 0."""
+    assert board.sensor is not None
+    shown = {} if board.result is None else board.result.outputs
+    labels = [name for name in shown if name != "changes"]
+    ends = {"clk": "clk", "tx": "tx"}
+    ends |= {f"sensor_{name}": f"pins_i[{number}]" for number, name in enumerate(board.sensor.inputs)}
+    ends |= {f"sensor_{name}": f"pins_o[{number}]" for number, name in enumerate(board.sensor.outputs)}
+    ends |= {f"result_{name}": f"label[{number}]" for number, name in enumerate(labels)}
+    ends |= {"result_changes": "changes"} if "changes" in shown else {}
+    rest = [f"assign label[{number}] = 0;" for number in range(len(labels), LABEL_BITS)]
+    rest += [f"assign {name} = 0;" for name in ("written", "code", *(() if "changes" in shown else ("changes",)))]
+    outputs = len(board.sensor.outputs)
+    ports = [
+        "input clk, rst",
+        f"input [{len(board.sensor.inputs) - 1}:0] pins_i",
+        *([f"output [{outputs - 1}:0] pins_o"] if outputs else []),
+        "output tx, changes, written",
+        f"output [{LABEL_BITS - 1}:0] label, code",
+    ]
+    instance = f"netlist netlist({', '.join(f'.{name}({wire})' for name, wire in ends.items())});"
+    return "\n".join([f"module top({', '.join(ports)});", instance, *rest, "endmodule", ""])
 
 
 def with_rate(bench: str, clock_hz: int, rate: int) -> str:
@@ -157,7 +249,9 @@ def with_rate(bench: str, clock_hz: int, rate: int) -> str:
 
 
 def find_pins(ports: Mapping[str, Any], board: Board) -> Pins:
-    """Return the ports of the clock and of the link; their names are those of amaranth-boards' platforms.
+    """Return the ports of the clock, and of the link or sensor; their names are those of Amaranth's platforms.
+
+    In the bench those of a link have the names of the device's ports.
 
     Raises
     ------
@@ -173,10 +267,21 @@ def find_pins(ports: Mapping[str, Any], board: Board) -> Pins:
             )
         return found[0]
 
+    def at(resource: str, names: Mapping[str, str]) -> dict[str, str]:
+        return {name: one(rf"{resource}_\d+__{pin}__io") for name, pin in names.items()}
+
+    clock = one(rf"{board.input_clock.resource}_\d+__(io|p)")
+    if board.sensor is not None:
+        assert board.uart is not None, "a board with a sensor has a serial port"
+        shown = {} if board.result is None else board.result.outputs
+        outputs = at(SENSOR, {f"sensor_{name}": name for name in board.sensor.outputs})
+        outputs |= at(RESULT, {f"result_{name}": name for name in shown})
+        inputs = at(SENSOR, {f"sensor_{name}": name for name in board.sensor.inputs})
+        return Pins(clock, inputs, outputs | at(board.uart.resource_name, {"tx": "tx"}))
     link = board.host_link
-    found = {port: one(rf"{link.resource_name}_\d+__{port.name}__io") for port in link.ports}
-    ways = [{port.name: name for port, name in found.items() if port.direction == way} for way in "io"]
-    return Pins(one(rf"{board.input_clock.resource}_\d+__(io|p)"), *ways)
+    driven = {port.gateware: port.name for port in link.ports if "i" in port.direction}
+    watched = {port.gateware_out: port.name for port in link.ports if "o" in port.direction}
+    return Pins(clock, at(link.resource_name, driven), at(link.resource_name, watched))
 
 
 def netlist_verilog(netlist: Mapping[str, Any], models: CellModels, pins: Pins) -> str:

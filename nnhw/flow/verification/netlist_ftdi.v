@@ -11,7 +11,7 @@ module top(
     localparam SELECT = 0, RELEASE = 1, FIRST = 2, LAST = 17;
     reg cs = 1, sck = 0, copi = 0;
     wire cipo;
-    netlist netlist(.clk(clk), .cs(cs), .sck(sck), .copi(copi), .cipo(cipo));
+    netlist netlist(.clk(clk), .ftdi_cs(cs), .ftdi_sck(sck), .ftdi_copi(copi), .ftdi_cipo(cipo));
 
     // Flags that change hand bytes over between the edges of clk and those of sck.
     reg [7:0] waiting = 0, sending = 0, received = 0;

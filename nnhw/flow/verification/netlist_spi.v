@@ -9,7 +9,7 @@ module top(
     localparam IDLE = 0, LOW = 1, HIGH = 2;
     reg cs = 1, sck = 0;
     wire copi, cipo, irq;
-    netlist netlist(.clk(clk), .cs(cs), .sck(sck), .copi(copi), .cipo(cipo), .irq(irq));
+    netlist netlist(.clk(clk), .spi_cs(cs), .spi_sck(sck), .spi_copi(copi), .spi_cipo(cipo), .spi_irq(irq));
 
     // A transfer for each byte, while there are some to send, or some wait: mode 0, highest bit first.
     reg [1:0] state = IDLE;

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from nnhw.accelerator import Accelerator
+from nnhw.boards import Board
 from nnhw.flow.models.sensor_signals import load_expected
+from nnhw.flow.tools.progress import Progress
+from nnhw.flow.verification.netlist import NetlistRun, compile_sensor_netlist
 from nnhw.flow.virtual.compiled import library_cache
 from nnhw.flow.virtual.sensor import SensorInput, SensorOutput, compile_sensor, play
 from nnhw.links.uart import clocks_per_bit
-from nnhw.sensors import Camera, I2s, LogMelConfig, Pdm, PixelsConfig, SensorFront, SensorPins
+from nnhw.sensors import Camera, I2s, LogMelConfig, Pdm, PixelsConfig, ResultPins, SensorFront, SensorPins
 from nnhw.sensors.pdm import modulated
 from nnhw.sensors.pins import BCLK_PER_FRAME, half_cycles
 from nnhw.sensors.results import LINE_BITS, RESULT_BAUD, lines_of
@@ -27,6 +31,8 @@ Send = Callable[[np.ndarray, LogMelConfig], np.ndarray]
 """Returns what a simulated microphone sends for samples int64 [n]."""
 IDLE_CYCLES = 64
 """Cycles for which a simulated device goes on when all that is expected has had time to leave."""
+START_S = 40e-6
+"""Longest wait of a placed design for its clock, see `nnhw.hdl.top.ClockGenerator`."""
 CAMERA_BLANK = 7
 """Pixel clocks between rows of the simulated camera, see `sensor.cpp`."""
 
@@ -58,11 +64,17 @@ class SensorRun:
 
 @dataclass(frozen=True)
 class _Part:
-    """A signal, with the codes that are new in each of its frames, [n], and the results, [frames]."""
+    """A signal, with the codes that are new in each of its frames, [n], and the results, [frames].
+
+    Parameters
+    ----------
+    shown: what the pins of the result show of the results; None: all.
+    """
 
     given: SensorInput
     codes: np.ndarray
     labels: np.ndarray
+    shown: np.ndarray | None = None
 
 
 def run_sensor(
@@ -79,15 +91,63 @@ def run_sensor(
     ------
     ToolError: a tool is missing, or failed.
     """
-    tail = Accelerator.load(folder).schedule.latency_cycles
     with tempfile.TemporaryDirectory() as scratch:
         library = compile_sensor(verilog, pins, library_cache(Path(scratch)))
-        runs = [
-            _compared(part, play(library, part.given, part.codes.size, len(part.labels)))
-            for part in _parts(folder, front, pins, clock_hz, frames, tail)
-        ]
+        return _run(library, folder, front, pins, clock_hz, frames)
+
+
+def run_sensor_netlist(
+    folder: Path, board: Board, front: SensorFront, clock_hz: int, frames: int, progress: Progress
+) -> NetlistRun:
+    """Play example signals at the pins of a build's netlist; see `run_sensor`.
+
+    Raises
+    ------
+    BuildError, ToolError: see `compile_sensor_netlist`.
+    """
+    assert board.sensor is not None
+    progress.note("the netlist is compiled, which takes a minute or more for a full device")
+    with tempfile.TemporaryDirectory() as scratch:
+        library = compile_sensor_netlist(folder, board, library_cache(Path(scratch)))
+        run = _run(library, folder, front, board.sensor, clock_hz, frames, board)
+    return NetlistRun(run.frames, max(run.labels, run.lines), 0, run.cycles)
+
+
+def _run(
+    library: Path,
+    folder: Path,
+    front: SensorFront,
+    pins: SensorPins,
+    clock_hz: int,
+    frames: int,
+    netlist_of: Board | None = None,
+) -> SensorRun:
+    """Return the counts of a run; see `run_sensor`.
+
+    Parameters
+    ----------
+    netlist_of: board of a netlist, of which only the pins are seen, and which first waits for its clock.
+    """
+    tail = Accelerator.load(folder).schedule.latency_cycles
+    waits = 0 if netlist_of is None else ceil(START_S * max(clock_hz, netlist_of.fastest_clock_hz))
+    shown = None if netlist_of is None else netlist_of.result
+    runs = list[tuple[int, ...]]()
+    for part in _parts(folder, front, pins, clock_hz, frames, tail):
+        played = replace(part.given, cycles=part.given.cycles + waits)
+        came = play(library, played, part.codes.size, len(part.labels))
+        if netlist_of is not None:
+            part, came = _at_pins(part, came, shown)
+        runs.append(_compared(part, came))
     totals = np.array(runs, dtype=np.int64).reshape(-1, 6).sum(axis=0)
     return SensorRun(*(int(total) for total in totals))
+
+
+def _at_pins(part: _Part, came: SensorOutput, shown: ResultPins | None) -> tuple[_Part, SensorOutput]:
+    """Return of a signal, and of what came, what is to be compared where only the pins of the result are seen."""
+    none = np.zeros(0, np.uint8)
+    if shown is None or not shown.changes:  # nothing says when there is a new result; the serial port has all of them
+        return replace(part, codes=none, shown=none), replace(came, codes=none, labels=none)
+    return replace(part, codes=none, shown=part.labels & (1 << len(shown.label)) - 1), replace(came, codes=none)
 
 
 def _parts(
@@ -157,7 +217,8 @@ def _compared(part: _Part, came: SensorOutput) -> tuple[int, ...]:
     """Return the counts of `SensorRun`."""
     codes = part.codes.reshape(-1).astype(np.uint8)
     text = lines_of(part.labels)
-    differ = (_differing(came.codes, codes), _differing(came.labels, part.labels.astype(np.uint8)))
+    shown = part.labels if part.shown is None else part.shown
+    differ = (_differing(came.codes, codes), _differing(came.labels, shown.astype(np.uint8)))
     size = len(lines_of(part.labels[:1]))
     found = [came.text[at : at + size] for at in range(0, len(came.text), size)]
     wanted = [text[at : at + size] for at in range(0, len(text), size)]

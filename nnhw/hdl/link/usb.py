@@ -33,6 +33,31 @@ _FIFO_BYTES = 4
 """Depth of the queues between clocks: a byte takes 8 cycles of the USB's, so more would wait for the same rate."""
 
 
+# LUNA itself keeps packets and their numbers over a reset of the bus; USB 2.0, 9.1.1.5, has them begin anew. It names
+# submodules by their classes, and those of one class by their addresses, with which no two builds would be equal: so
+# each endpoint has a class of its own.
+class _Outgoing(USBStreamInEndpoint):
+    """The endpoint of bytes to the computer, which a reset of the bus empties."""
+
+    def __init__(self, packet_bytes: int, bus_reset: Signal) -> None:
+        super().__init__(endpoint_number=DATA_ENDPOINT, max_packet_size=packet_bytes)
+        self._bus_reset = bus_reset
+
+    def elaborate(self, platform: object) -> Any:
+        return ResetInserter({"usb": self._bus_reset})(super().elaborate(platform))
+
+
+class _Incoming(USBStreamOutEndpoint):
+    """The endpoint of bytes from the computer, which a reset of the bus empties."""
+
+    def __init__(self, packet_bytes: int, bus_reset: Signal) -> None:
+        super().__init__(endpoint_number=DATA_ENDPOINT, max_packet_size=packet_bytes)
+        self._bus_reset = bus_reset
+
+    def elaborate(self, platform: object) -> Any:
+        return ResetInserter({"usb": self._bus_reset})(super().elaborate(platform))
+
+
 class SerialPort(wiring.Component):
     """A serial port (CDC-ACM) for a computer, in the domain `usb`; what the wires are is told by those derived from it.
 
@@ -64,12 +89,10 @@ class SerialPort(wiring.Component):
         device = USBDevice(bus=self.bus(m), handle_clocking=False)
         self._add_control(device)
         device.add_endpoint(USBStreamInEndpoint(endpoint_number=STATUS_ENDPOINT, max_packet_size=self.packet_bytes))
-        # LUNA itself keeps packets and their numbers over a reset of the bus; USB 2.0, 9.1.1.5, has them begin anew.
-        anew = ResetInserter({"usb": device.reset_detected})
-        size: dict[str, int] = {"endpoint_number": DATA_ENDPOINT, "max_packet_size": self.packet_bytes}
-        outgoing, incoming = USBStreamInEndpoint(**size), USBStreamOutEndpoint(**size)
+        bus_reset = device.reset_detected
+        outgoing, incoming = _Outgoing(self.packet_bytes, bus_reset), _Incoming(self.packet_bytes, bus_reset)
         for endpoint in (outgoing, incoming):
-            device.add_endpoint(anew(endpoint))
+            device.add_endpoint(endpoint)
         # Without a platform, so that synthesis gets what simulators run: for a UP5K LUNA counts in two DSP blocks.
         with _hurried(self.hurry):
             m.submodules.device = Fragment.get(device, None)
