@@ -6,6 +6,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from amaranth.build import Platform
 from amaranth.hdl import ClockDomain, ClockSignal, Module, ResetSignal, Signal
 from amaranth.lib import wiring
 from amaranth.lib.cdc import ResetSynchronizer
@@ -13,6 +14,7 @@ from amaranth.lib.wiring import In, Out
 
 from nnhw.hdl.link.linked_engine import LinkedEngine, flash_pins
 from nnhw.hdl.link.usb import SerialPort, cross
+from nnhw.links.ulpi import PHY_CLOCK_HZ
 
 _FIFO_BYTES = 16
 """Depth of the queues between clocks: a byte takes one cycle, and a place is free again some six cycles later."""
@@ -83,9 +85,14 @@ class UlpiDevice(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.domains += ClockDomain("usb", local=True)
+        # Kept, so that place and route finds it by its name.
+        clock = Signal(name="ulpi_clock", attrs={"keep": 1})
+        if isinstance(platform, Platform):
+            platform.add_clock_constraint(clock, PHY_CLOCK_HZ)
         m.submodules.reset_usb = ResetSynchronizer(ResetSignal("sync"), domain="usb")
         m.d.comb += [
-            ClockSignal("usb").eq(self.ulpi_clk),  # type: ignore[attr-defined]
+            clock.eq(self.ulpi_clk),  # type: ignore[attr-defined]
+            ClockSignal("usb").eq(clock),
             self.ulpi_rst.eq(ResetSignal("sync")),  # type: ignore[attr-defined]
         ]
         m.submodules.serial = serial = UlpiSerial()
