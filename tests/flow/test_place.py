@@ -92,6 +92,11 @@ def test_place_seeds_rejects_clock_that_the_design_does_not_have(netlist: Netlis
     )
 
 
+def test_place_seeds_rejects_a_constraint_of_a_clock_that_is_not_there(netlist: Netlist, constraints: str) -> None:
+    with pytest.raises(BuildError, match=r"^place and route does not find the clock 'lost', whose frequency it "):
+        list(place_seeds(netlist, f"{constraints}\nset_frequency lost 60\n", BOARD, CLOCK_HZ, (1,)))
+
+
 def test_place_seeds_rejects_design_that_does_not_fit(tmp_path: Path) -> None:
     # The netlist is within the device (a small one, to be quick); with what nextpnr adds it is not.
     hx8k = load_board("hx8k")

@@ -121,7 +121,8 @@ def place_seeds(
     Raises
     ------
     ToolError: nextpnr is missing, or failed.
-    BuildError: cells find no place with any of the seeds, or the netlist's clock is not the requested one.
+    BuildError: cells find no place with any of the seeds, the netlist's clock is not the requested one, or a clock of
+        the constraints is not there.
     """
     cache = cache or Cache(None)
     family, folder = FAMILIES[board.family], netlist.folder
@@ -139,6 +140,7 @@ def place_seeds(
 
     def keep(seed: int) -> None:
         if _is_placed(folder, seed):
+            _check_constraints(_read_log(folder, seed))
             note(_seed_line(read_placement(folder, seed, clock_hz, family)))
             cache.store(keys[seed], folder, [f"seed{seed}.{kind}" for kind in (family.tools.layout[0], "json", "log")])
 
@@ -351,6 +353,16 @@ def _seed_line(placement: PlacedDesign) -> str:
 
 def _is_placed(folder: Path, seed: int) -> bool:
     return (folder / f"seed{seed}.json").exists()
+
+
+def _check_constraints(log: str) -> None:
+    """Raise a BuildError if a clock was placed without its frequency: of a name it cannot find, nextpnr only warns."""
+    ignored = re.search(r"net '(.*)' does not exist in design, ignoring clock constraint", log)
+    if ignored:
+        raise BuildError(
+            f"place and route does not find the clock '{ignored[1]}', whose frequency it has to hold; this is a "
+            "mistake in nnhw, or in a design of yours that renames the clock: please report it"
+        )
 
 
 def _read_log(folder: Path, seed: int) -> str:
