@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +11,9 @@ from amaranth.back import rtlil
 from amaranth.hdl import Module, Value
 from amaranth.lib import wiring
 
-from benchmarks.lanes import Synthesized, ecp5_cells, pack
+from benchmarks.lanes import Synthesized
 from nnhw.accelerator import EngineConfig
-from nnhw.boards import load_board
+from nnhw.boards import Board, load_board
 from nnhw.engines.broadcast import BroadcastConfig
 from nnhw.engines.convert import ConvertConfig
 from nnhw.engines.fifo import FifoConfig
@@ -29,11 +28,9 @@ from nnhw.engines.requantize import CommonSteps, DoubleScaler, Thresholds
 from nnhw.engines.slice import SliceConfig
 from nnhw.engines.state import StateConfig
 from nnhw.engines.window import WindowConfig
-from nnhw.families import ECP5, ICE40
+from nnhw.families import ECP5, FAMILIES, ICE40
 from nnhw.families.parts import adder, counter, counter_bits
 from nnhw.families.prices import bank_mux_lc, lut_rom_lc
-from nnhw.flow.implementation.cells import NETLIST
-from nnhw.flow.implementation.synthesis import synthesize
 from nnhw.hdl.engine import HARDWARE
 from nnhw.hdl.requantizer_table import make_requantizer
 from nnhw.ir.types import BIPOLAR, IntType
@@ -44,6 +41,7 @@ from nnhw.mapping.cost.constants import rom_parts
 from nnhw.mapping.cost.requantizer import requantizer_cost
 from sim.cases import norm, powers, shares
 from tests.mapping.test_common_steps import ACTIVATIONS, drawn, normal
+from tests.synthesized import measured, taken
 
 BOARD = load_board("icebreaker")
 U2, I4, I8 = IntType(0, 3), IntType(-8, 7), IntType(-128, 127)
@@ -180,9 +178,9 @@ class Alone(wiring.Component):
 def test_cost_is_what_synthesis_and_packing_give(name: str, tmp_path: Path) -> None:
     component, estimated = Alone(ENGINES[name]), cost(ENGINES[name])
     text = rtlil.convert(component, name="top", platform=Synthesized("iCE40UP5K"), emit_src=False)
-    taken = synthesize(text, BOARD, tmp_path, planned_ebr=estimated.ebr).resources
-    assert (taken.dsp, taken.spram) == (estimated.dsp, estimated.spram)
-    assert estimated.lc == pytest.approx(pack(tmp_path) - component.outputs, rel=0.12, abs=8)
+    used = taken(text, BOARD, estimated.ebr, tmp_path)
+    assert (used["dsp"], used["spram"]) == (estimated.dsp, estimated.spram)
+    assert estimated.lc == pytest.approx(used["lc"] - component.outputs, rel=0.12, abs=8)
 
 
 @pytest.mark.parametrize("name", [*ECP5_ENGINES, *BETWEEN])
@@ -191,11 +189,10 @@ def test_cost_is_what_synthesis_gives_on_ecp5(name: str, tmp_path: Path) -> None
     assert config is not None
     component, estimated = Alone(config), cost(config, ECP5)
     text = rtlil.convert(component, name="top", platform=Synthesized("LFE5U-25F"), emit_src=False)
-    netlist = synthesize(text, load_board("ulx3s_25f"), tmp_path, planned_ebr=estimated.ebr)
-    module = json.loads((tmp_path / NETLIST).read_text(encoding="utf-8"))["modules"]["top"]
+    used = taken(text, load_board("ulx3s_25f"), estimated.ebr, tmp_path)
     if name not in BETWEEN:
-        assert estimated.lc == pytest.approx(ecp5_cells(module), rel=0.12, abs=4)
-    assert estimated.ff == pytest.approx(netlist.cells["TRELLIS_FF"] - component.outputs, rel=0.05, abs=6)
+        assert estimated.lc == pytest.approx(used["lc"], rel=0.12, abs=4)
+    assert estimated.ff == pytest.approx(used["ff"] - component.outputs, rel=0.05, abs=6)
 
 
 def double_scaler(outputs: int, in_dsp: bool, logic: bool) -> DoubleScaler:
@@ -213,9 +210,9 @@ def test_requantizer_cost_of_double_rounding_is_what_synthesis_and_packing_give(
     estimated = requantizer_cost(scaler, scaler.raw, 1)
     unit = make_requantizer(scaler, (scaler.raw.low, scaler.raw.high), 1)
     text = rtlil.convert(unit, name="top", platform=Synthesized("iCE40UP5K"), emit_src=False)
-    taken = synthesize(text, BOARD, tmp_path, planned_ebr=estimated.ebr, dsp=in_dsp).resources
-    assert taken.dsp == estimated.dsp
-    assert estimated.lc == pytest.approx(pack(tmp_path), rel=0.1)
+    used = taken(text, BOARD, estimated.ebr, tmp_path, in_dsp)
+    assert used["dsp"] == estimated.dsp
+    assert estimated.lc == pytest.approx(used["lc"], rel=0.1)
 
 
 def common_steps(name: str, **flags: bool) -> CommonSteps:
@@ -237,9 +234,9 @@ def test_requantizer_cost_of_common_steps_is_what_synthesis_and_packing_give(
     estimated = requantizer_cost(common, common.raw, 1)
     unit = make_requantizer(common, (common.raw.low, common.raw.high), 1)
     text = rtlil.convert(unit, name="top", platform=Synthesized("iCE40UP5K"), emit_src=False)
-    taken = synthesize(text, BOARD, tmp_path, planned_ebr=estimated.ebr, dsp=in_dsp).resources
-    assert (taken.ebr, taken.dsp) == (estimated.ebr, estimated.dsp)
-    assert estimated.lc == pytest.approx(pack(tmp_path), rel=0.1)
+    used = taken(text, BOARD, estimated.ebr, tmp_path, in_dsp)
+    assert (used["ebr"], used["dsp"]) == (estimated.ebr, estimated.dsp)
+    assert estimated.lc == pytest.approx(used["lc"], rel=0.1)
 
 
 @pytest.mark.parametrize(("name", "in_dsp", "logic"), COMMON)
@@ -250,11 +247,32 @@ def test_requantizer_cost_of_common_steps_is_what_synthesis_gives_on_ecp5(
     estimated = requantizer_cost(common, common.raw, 1, family=ECP5)
     unit = make_requantizer(common, (common.raw.low, common.raw.high), 1)
     text = rtlil.convert(unit, name="top", platform=Synthesized("LFE5U-25F"), emit_src=False)
-    netlist = synthesize(text, load_board("ulx3s_25f"), tmp_path, planned_ebr=estimated.ebr, dsp=in_dsp)
-    module = json.loads((tmp_path / NETLIST).read_text(encoding="utf-8"))["modules"]["top"]
-    assert (netlist.resources.ebr, netlist.resources.dsp) == (estimated.ebr, estimated.dsp)
-    assert estimated.lc == pytest.approx(ecp5_cells(module), rel=0.1)
-    assert estimated.ff == pytest.approx(netlist.cells["TRELLIS_FF"], rel=0.08)
+    used = taken(text, load_board("ulx3s_25f"), estimated.ebr, tmp_path, in_dsp)
+    assert (used["ebr"], used["dsp"]) == (estimated.ebr, estimated.dsp)
+    assert estimated.lc == pytest.approx(used["lc"], rel=0.1)
+    assert estimated.ff == pytest.approx(used["ff"], rel=0.08)
+
+
+@pytest.mark.parametrize("board", [BOARD, load_board("ulx3s_25f")], ids=lambda board: board.family)
+def test_what_is_remembered_is_what_the_tools_give(board: Board, tmp_path: Path) -> None:
+    config = ENGINES["concat"]
+    platform = Synthesized("iCE40UP5K" if board == BOARD else "LFE5U-25F")
+    text = rtlil.convert(Alone(config), name="top", platform=platform, emit_src=False)
+    planned = cost(config, FAMILIES[board.family]).ebr
+    (tmp_path / "other").mkdir()
+    assert taken(text, board, planned, tmp_path) == measured(text, board, planned, tmp_path / "other")
+
+
+def test_a_design_that_is_not_remembered_is_synthesized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def tools(rtlil: str, *rest: object) -> dict[str, int]:
+        asked.append(rtlil)
+        return {"lc": 1}
+
+    monkeypatch.setattr("tests.synthesized.measured", tools)
+    assert taken("changed", BOARD, 0, tmp_path) == {"lc": 1}
+    assert asked == ["changed"]
 
 
 @pytest.mark.parametrize(("bits", "cells"), [(2, 2), (3, 6), (5, 6), (8, 10), (16, 18)])
