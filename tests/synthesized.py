@@ -29,7 +29,7 @@ from nnhw.flow.tools.toolchain import find_tool, share_folder
 FILE = Path(__file__).with_name("synthesized.json")
 TESTS = ("tests/mapping/test_cost.py",)
 """Files of tests that use it."""
-_VARIABLE = "NNHW_SYNTHESIZED"
+VARIABLE = "NNHW_SYNTHESIZED"
 """Environment variable with the path of a file to which rows are added, without a look at the old one."""
 
 
@@ -50,9 +50,9 @@ def taken(rtlil: str, board: Board, planned_ebr: int, folder: Path, dsp: bool = 
     dsp: multiplications go into DSP blocks.
     """
     key = _key(rtlil, board, planned_ebr, dsp)
-    if os.environ.get(_VARIABLE):
+    if os.environ.get(VARIABLE):
         made = measured(rtlil, board, planned_ebr, folder, dsp)
-        with Path(os.environ[_VARIABLE]).open("a", encoding="utf-8") as rows:
+        with Path(os.environ[VARIABLE]).open("a", encoding="utf-8") as rows:
             rows.write(json.dumps({key: made}) + "\n")
         return made
     return _known().get(key) or measured(rtlil, board, planned_ebr, folder, dsp)
@@ -90,7 +90,7 @@ def main() -> int:
     """Make the file anew."""
     rows = FILE.with_suffix(".rows")
     rows.unlink(missing_ok=True)
-    os.environ[_VARIABLE] = str(rows)
+    os.environ[VARIABLE] = str(rows)
     failed = pytest.main(["-q", *TESTS])
     if not failed:
         found: dict[str, dict[str, int]] = {}

@@ -41,7 +41,7 @@ from nnhw.mapping.cost.constants import rom_parts
 from nnhw.mapping.cost.requantizer import requantizer_cost
 from sim.cases import norm, powers, shares
 from tests.mapping.test_common_steps import ACTIVATIONS, drawn, normal
-from tests.synthesized import measured, taken
+from tests.synthesized import VARIABLE, measured, taken
 
 BOARD = load_board("icebreaker")
 U2, I4, I8 = IntType(0, 3), IntType(-8, 7), IntType(-128, 127)
@@ -270,6 +270,7 @@ def test_a_design_that_is_not_remembered_is_synthesized(tmp_path: Path, monkeypa
         asked.append(rtlil)
         return {"lc": 1}
 
+    monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr("tests.synthesized.measured", tools)
     assert taken("changed", BOARD, 0, tmp_path) == {"lc": 1}
     assert asked == ["changed"]
