@@ -14,11 +14,12 @@ from nnhw.flow.implementation import bitstream
 from nnhw.flow.implementation.bitstream import BitstreamRequest, build_bitstream, expected_seconds, names
 from nnhw.flow.tools.cache import Cache
 from tests.flow.designs import RomDevice
+from tests.marks import covering
 
 BOARDS = [load_board(name) for name in ("icestick", "icebreaker", "ulx3s_25f")]
 
 
-@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
+@pytest.mark.parametrize("board", covering(BOARDS, BOARDS[1:]), ids=lambda board: board.name)
 def test_build_bitstream_is_whole_the_same_each_time_and_names_no_folder_of_this_machine(
     board: Board, tmp_path: Path
 ) -> None:

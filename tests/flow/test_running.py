@@ -31,6 +31,13 @@ from nnhw.frontend import Source, load_source
 from nnhw.ir import IntType
 from nnhw.nn import Int, QuantConv2d, Quantizer, QuantLinear, UInt
 from tests.conftest import SMALL_NET
+from tests.marks import covering
+
+ZERO_POINTS = tuple(
+    (first, style)
+    for first in (Int(8, 2**-6, zero_point=-1), UInt(8, 2**-6, zero_point=100))
+    for style in ("streaming", "shared")
+)
 
 
 @pytest.fixture(scope="module")
@@ -155,8 +162,7 @@ def test_running_file_rejects_to_save_where_it_cannot(
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder", "x.npy"]
 
 
-@pytest.mark.parametrize("style", ["streaming", "shared"])
-@pytest.mark.parametrize("first", [Int(8, 2**-6, zero_point=-1), UInt(8, 2**-6, zero_point=100)])
+@pytest.mark.parametrize(("first", "style"), covering(ZERO_POINTS, ZERO_POINTS[1:3]))
 def test_running_device_takes_an_input_with_a_zero_point_as_bytes(first: Quantizer, style: str, tmp_path: Path) -> None:
     torch.manual_seed(2)
     model = torch.nn.Sequential(

@@ -24,6 +24,7 @@ from nnhw.mapping.budget import Budget
 from nnhw.mapping.mapper import map_body
 from tests.mapping.networks import NETWORKS
 from tests.mapping.shared.networks import NETWORKS as SHARED_NETWORKS
+from tests.marks import covering
 from tests.sim.networks import random_codes
 from tests.sim.test_benches import simulator_missing
 
@@ -69,7 +70,7 @@ def plans(folder: Path, name: str, settings: list[dict[str, object]]) -> list[di
     return found
 
 
-@pytest.mark.parametrize("name", [*STREAMING, "shared"])
+@pytest.mark.parametrize("name", covering([*STREAMING, "shared"], ("residual", "padded_bipolar", "wide_input")))
 def test_core_on_axi_stream_equals_the_ir(name: str, tmp_path: Path) -> None:
     core = AxiStreamCore(mapped(name)[1])
     settings: list[dict[str, object]] = [
@@ -78,7 +79,7 @@ def test_core_on_axi_stream_equals_the_ir(name: str, tmp_path: Path) -> None:
     run_bench(to_verilog(core, run_yosys), "bench_axi_stream", plans(tmp_path, name, settings), tmp_path)
 
 
-@pytest.mark.parametrize("name", [*STREAMING, "shared"])
+@pytest.mark.parametrize("name", covering([*STREAMING, "shared"], ("padded_bipolar", "shared", "wide_input")))
 def test_core_on_wishbone_equals_the_ir(name: str, tmp_path: Path) -> None:
     accelerator = mapped(name)[1]
     device = int(accelerator.device_hash[:8], 16)
