@@ -33,7 +33,7 @@ from nnhw.ir import Graph, one_direction
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import accelerator_cost
 from nnhw.mapping.mapper import map_body
-from nnhw.mapping.shared.search.cost import array_cost
+from nnhw.mapping.shared.search.array_cost import array_cost
 from nnhw.nn import Int, QuantGRU, QuantLinear, QuantLSTM, QuantRNN
 from nnhw.passes import lower, split
 

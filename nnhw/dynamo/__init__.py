@@ -6,6 +6,6 @@ the devices. See `docs/torch-compile.md`.
 
 from .backend import Backend, backend
 from .graph_partition import AcceleratedPart, GraphPartition, Placed
-from .parts import close
+from .graph_parts import close
 
 __all__ = ["AcceleratedPart", "Backend", "GraphPartition", "Placed", "backend", "close"]

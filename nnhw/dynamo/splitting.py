@@ -22,9 +22,9 @@ from nnhw.errors import (
 from .compile_options import CompileOptions
 from .extraction import extract
 from .graph_partition import AcceleratedPart, GraphPartition, Placed
+from .graph_parts import Runner, runner_of, try_part
 from .node_values import UNQUANTIZED, Dependence, TracedGraph
 from .operators import QUANTIZE, VALUE, operation_of, place_of
-from .parts import Runner, runner_of, try_part
 from .subgraphs import Subgraph, families
 
 _REFUSALS = (CaptureError, LoweringError, InputError, ProblemList)

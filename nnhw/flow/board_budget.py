@@ -19,7 +19,7 @@ from nnhw.ir import Graph
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import packing_cost, parts
 from nnhw.mapping.shared.compile import Compiled
-from nnhw.mapping.shared.search.cost import array_parts
+from nnhw.mapping.shared.search.array_cost import array_parts
 
 
 def map_on_board(

@@ -15,10 +15,10 @@ from nnhw.mapping.budget import Budget
 from nnhw.mapping.loops import refuse_loops
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.settling import settle
-from nnhw.mapping.shared.accelerator import map_program, map_shared
 from nnhw.mapping.shared.compile import Compiled
-from nnhw.mapping.shared.loops.accelerator import map_loop
+from nnhw.mapping.shared.loops.loop_accelerator import map_loop
 from nnhw.mapping.shared.search.arrays import least_cycles
+from nnhw.mapping.shared.shared_accelerator import map_program, map_shared
 
 PROGRAM_LC = 215
 """Extra logic cells of a link that loads programs from the host and from flash; measured on the UP5K."""

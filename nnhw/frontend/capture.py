@@ -24,7 +24,7 @@ from . import (
     elementwise,
     layout,
     linear,
-    loops,
+    loop_capture,
     pooling,
     quantizers,
     rescale,
@@ -60,7 +60,7 @@ HANDLERS: dict[str, Handler] = {
     **elementwise.HANDLERS,
     **conditions.HANDLERS,
     **activations.HANDLERS,
-    **loops.HANDLERS,
+    **loop_capture.HANDLERS,
 }
 NO_QUANTIZERS = "this model has no quantizers: use --calibrate DATA.npy, or nnhw.quantize"
 _NO_LINES: Lines = MappingProxyType({})

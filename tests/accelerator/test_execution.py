@@ -22,10 +22,10 @@ from nnhw.flow.verification.comparison import Comparison, Passing, compare_stage
 from nnhw.ir import BIPOLAR, Graph, run
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.mapper import map_body
-from nnhw.mapping.shared.accelerator import assemble, map_program
 from nnhw.mapping.shared.compile import compile_network, network_of
 from nnhw.mapping.shared.search.behind import map_behind
 from nnhw.mapping.shared.search.partition import partitions
+from nnhw.mapping.shared.shared_accelerator import assemble, map_program
 from tests.mapping.bodies import codes_of
 from tests.mapping.networks import NETWORKS as STREAMS
 from tests.mapping.shared.networks import I4, NETWORKS, U4, decoder

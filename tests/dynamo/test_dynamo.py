@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import nnhw
-from nnhw.dynamo import Backend, backend, close, notes, parts
+from nnhw.dynamo import Backend, backend, close, graph_parts, notes
 from nnhw.dynamo.compile_options import CompileOptions
 from nnhw.errors import BoardError, InputError, LinkError, MappingError
 from nnhw.nn import Int, QuantIdentity, QuantLinear, QuantReLU
@@ -41,13 +41,13 @@ def anew() -> Iterator[None]:
 def builds(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The folders of all builds that are made."""
     made: list[Path] = []
-    run_build = parts.run_build
+    run_build = graph_parts.run_build
 
     def counted(*args: Any, **options: Any) -> Any:
         made.append(options["out"])
         return run_build(*args, **options)
 
-    monkeypatch.setattr(parts, "run_build", counted)
+    monkeypatch.setattr(graph_parts, "run_build", counted)
     return made
 
 
@@ -116,7 +116,7 @@ def test_dynamo_builds_once_for_all_batches_and_finds_it_on_disk(
         "built",
         *["open already"] * 2,
     ]
-    monkeypatch.setattr(parts, "_RUNNERS", {})  # as in another process
+    monkeypatch.setattr(graph_parts, "_RUNNERS", {})  # as in another process
     torch._dynamo.reset()
     again = Backend(builds=tmp_path)
     with torch.no_grad():
@@ -133,7 +133,7 @@ def test_dynamo_makes_a_damaged_build_anew(
         torch.compile(mixed, backend=Backend(builds=tmp_path))(images(4))
         (found,) = tmp_path.iterdir()
         (found / "lower.ir").write_text("(damaged)", encoding="utf-8")
-        monkeypatch.setattr(parts, "_RUNNERS", {})
+        monkeypatch.setattr(graph_parts, "_RUNNERS", {})
         torch._dynamo.reset()
         assert same(torch.compile(mixed, backend=Backend(builds=tmp_path))(images(4)), composed(mixed, images(4)))
     assert len(builds) == 2

@@ -19,7 +19,7 @@ from nnhw.flow.board_budget import map_on_board
 from nnhw.flow.options import Options
 from nnhw.ir import Graph
 from nnhw.mapping.cost import accelerator_cost
-from nnhw.mapping.shared.search.cost import array_cost
+from nnhw.mapping.shared.search.array_cost import array_cost
 from tests.mapping.test_mapper import check_equal
 from tests.marks import covering
 from tests.sim.test_benches import pytestmark as needs_simulator

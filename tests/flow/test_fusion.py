@@ -18,9 +18,9 @@ from nnhw.flow.verification.record_cycles import program_rows
 from nnhw.flow.virtual.device_hardware import make_device
 from nnhw.flow.virtual.virtual_board import CompiledHardware, compile_component
 from nnhw.ir import Graph
-from nnhw.mapping.shared.accelerator import assemble
 from nnhw.mapping.shared.compile import compile_network, network_of
 from nnhw.mapping.shared.program.fusion import Fusion
+from nnhw.mapping.shared.shared_accelerator import assemble
 from tests.flow.test_style import check_hardware
 from tests.flow.test_virtual import needs_compiler
 from tests.mapping.bodies import codes_of

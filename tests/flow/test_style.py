@@ -23,8 +23,8 @@ from nnhw.flow.verification.comparison import compare_stages
 from nnhw.flow.verification.equality import Equality, check_equality
 from nnhw.ir import BIPOLAR, Graph, IntType, run
 from nnhw.mapping.shared import compile_body
-from nnhw.mapping.shared.accelerator import map_program
 from nnhw.mapping.shared.search.partition import partitions
+from nnhw.mapping.shared.shared_accelerator import map_program
 from tests.flow.test_orders import ORDERS, Net
 from tests.flow.test_rows import lowered
 from tests.mapping.bodies import LayerSpec, codes_of, make_body

@@ -20,8 +20,8 @@ from nnhw.mapping.layers import Layer, MatrixLayer
 from nnhw.mapping.least_weights import FEW_WEIGHTS, least_weight_bits
 from nnhw.mapping.mapper import Mapper, map_body
 from nnhw.mapping.reader import read_layers
-from nnhw.mapping.shared import accelerator
-from nnhw.mapping.shared.accelerator import map_shared
+from nnhw.mapping.shared import shared_accelerator
+from nnhw.mapping.shared.shared_accelerator import map_shared
 from tests.mapping.bodies import LayerSpec, make_body
 
 SMALL_ROMS = replace(ICE40, logic=replace(ICE40.logic, rom_words=0))
@@ -76,7 +76,7 @@ def test_mapper_refuses_a_large_network_before_it_counts_a_cost(monkeypatch: pyt
 
 
 def test_shared_engine_refuses_a_large_network_before_it_reads_functions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accelerator, "network_of", None)
+    monkeypatch.setattr(shared_accelerator, "network_of", None)
     with pytest.raises(DoesNotFitError) as caught:
         map_shared(large(), "test", replace(UP5K, spram=1), ICE40)
     assert str(caught.value) == (

@@ -19,8 +19,8 @@ from nnhw.mapping import mapper
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.settling import settling
-from nnhw.mapping.shared import accelerator as shared
-from nnhw.mapping.shared.accelerator import map_shared
+from nnhw.mapping.shared import shared_accelerator as shared
+from nnhw.mapping.shared.shared_accelerator import map_shared
 from tests.mapping.bodies import LayerSpec, make_body
 from tests.mapping.shared.networks import NETWORKS
 

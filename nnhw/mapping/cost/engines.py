@@ -33,7 +33,7 @@ from nnhw.mapping.cost.matmul import matmul_parts
 from nnhw.mapping.cost.matrix_product import matrix_product_parts
 from nnhw.mapping.cost.pairwise import pairwise_parts
 from nnhw.mapping.cost.rows import norm_parts, powers_parts, shares_parts
-from nnhw.mapping.cost.streams import convert_parts, pack_parts, pad_parts, pool_parts, slice_parts, unpack_parts
+from nnhw.mapping.cost.stream_engines import convert_parts, pack_parts, pad_parts, pool_parts, slice_parts, unpack_parts
 from nnhw.mapping.cost.window import window_parts
 
 PARTS: dict[type, Callable[[Any], Inventory]] = {

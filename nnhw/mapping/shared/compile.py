@@ -18,7 +18,7 @@ from nnhw.mapping.layers import as_map
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.shared.program.bands import Bands, banded, most_tasks
 from nnhw.mapping.shared.program.fusion import Fusion, fused, fused_cycles, lay_out_fused
-from nnhw.mapping.shared.program.memory import MemoryPlan, memory_map, plan_memory, too_large
+from nnhw.mapping.shared.program.memory_plan import MemoryPlan, memory_map, plan_memory, too_large
 from nnhw.mapping.shared.program.network import TaskNetwork, read_network
 from nnhw.mapping.shared.program.tasks import STREAMING
 from nnhw.mapping.shared.program.tensors import Tensor

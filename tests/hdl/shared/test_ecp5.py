@@ -13,8 +13,8 @@ from nnhw.flow.implementation.synthesis import synthesize
 from nnhw.flow.virtual.device_hardware import make_linked_device
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.shared import choose_array, network_of
-from nnhw.mapping.shared.accelerator import map_program
-from nnhw.mapping.shared.search.cost import array_cost
+from nnhw.mapping.shared.search.array_cost import array_cost
+from nnhw.mapping.shared.shared_accelerator import map_program
 from tests.flow.designs import top_of
 from tests.hdl.shared.bench import check, run_engine
 from tests.mapping.bodies import codes_of

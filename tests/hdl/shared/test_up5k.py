@@ -10,10 +10,10 @@ from nnhw.engines.shared.array import Requantizing
 from nnhw.families import ICE40
 from nnhw.flow.implementation.synthesis import synthesize
 from nnhw.flow.virtual.device_hardware import make_linked_device
-from nnhw.mapping.shared.accelerator import map_program
 from nnhw.mapping.shared.compile import network_of
 from nnhw.mapping.shared.program.needs import task_needs, with_widths
-from nnhw.mapping.shared.search.cost import array_cost
+from nnhw.mapping.shared.search.array_cost import array_cost
+from nnhw.mapping.shared.shared_accelerator import map_program
 from tests.flow.designs import top_of
 from tests.mapping.shared.networks import CURVED
 from tests.mapping.shared.programs import array_of

@@ -9,12 +9,12 @@ from nnhw.engines.shared import ArrayConfig
 from nnhw.families import ECP5, ICE40
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.shared import network_of
-from nnhw.mapping.shared.accelerator import map_shared
 from nnhw.mapping.shared.search.arrays import by_speed, least_estimate
 from nnhw.mapping.shared.search.fronts import Fronts
 from nnhw.mapping.shared.search.pairs import Pair, Pairing
 from nnhw.mapping.shared.search.partition import partitions
 from nnhw.mapping.shared.settings import NEIGHBOURS
+from nnhw.mapping.shared.shared_accelerator import map_shared
 from tests.mapping.shared.networks import NETWORKS
 from tests.mapping.shared.programs import check_program
 

@@ -12,7 +12,7 @@ import pytest
 
 from nnhw.engines.shared.array import ArrayConfig, Requantizing
 from nnhw.families import ECP5, ICE40
-from nnhw.mapping.shared.search.cost import array_cost
+from nnhw.mapping.shared.search.array_cost import array_cost
 from tests.mapping.shared.programs import array_of
 
 WORDS = 1 << 14

@@ -13,7 +13,7 @@ from nnhw.flow.verification.comparison import compare_stages
 from nnhw.flow.verification.equality import check_equality
 from nnhw.ir import Graph, one_direction
 from nnhw.mapping.budget import Budget
-from nnhw.mapping.shared.loops.accelerator import map_loop
+from nnhw.mapping.shared.loops.loop_accelerator import map_loop
 from nnhw.passes import lower, split
 from tests.sim.test_benches import pytestmark as needs_simulator
 

@@ -10,7 +10,7 @@ from nnhw.ir import Graph
 from nnhw.ir.ops import WeightedSum
 from nnhw.mapping.shared import Compiled, compile_body, network_of
 from nnhw.mapping.shared.compile import tilers_of
-from nnhw.mapping.shared.program.memory import MemorySearcher, find_lives
+from nnhw.mapping.shared.program.memory_plan import MemorySearcher, find_lives
 from nnhw.mapping.shared.program.tensors import lay_out
 from nnhw.mapping.shared.program.walks import allows, distances
 from nnhw.mapping.shared.settings import MEMORY

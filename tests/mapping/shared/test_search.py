@@ -15,8 +15,8 @@ from nnhw.mapping.mapper import map_body
 from nnhw.mapping.shared import choose_array, compile_network, network_of
 from nnhw.mapping.shared.program.lines import Line, at_shift
 from nnhw.mapping.shared.program.needs import activation_bits, choose_shifts, weight_bits, with_rows
+from nnhw.mapping.shared.search.array_cost import array_cost
 from nnhw.mapping.shared.search.arrays import with_blocks
-from nnhw.mapping.shared.search.cost import array_cost
 from nnhw.mapping.shared.settings import ARRAYS
 from tests.mapping.shared.networks import I4, NETWORKS, U4, Lined
 from tests.mapping.shared.programs import array_of, check_program

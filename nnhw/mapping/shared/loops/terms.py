@@ -32,56 +32,56 @@ class View:
 
 
 @dataclass(frozen=True, eq=False)
-class Dense:
+class DenseTerm:
     """A matrix, int64 [outputs, inputs], times a stored value."""
 
     view: View
     weights: np.ndarray = field(repr=False)
 
-    def times(self, factor: int) -> Dense:
+    def times(self, factor: int) -> DenseTerm:
         """Return a multiple of it."""
         return replace(self, weights=self.weights * factor)
 
-    def part(self, first: int, count: int) -> Dense:
+    def part(self, first: int, count: int) -> DenseTerm:
         """Return some of its channels."""
         return replace(self, weights=self.weights[first : first + count])
 
 
 @dataclass(frozen=True)
-class Scaled:
+class ScaledTerm:
     """A stored value times a number."""
 
     view: View
     factor: int = 1
 
-    def times(self, factor: int) -> Scaled:
+    def times(self, factor: int) -> ScaledTerm:
         """Return a multiple of it."""
         return replace(self, factor=self.factor * factor)
 
-    def part(self, first: int, count: int) -> Scaled:
+    def part(self, first: int, count: int) -> ScaledTerm:
         """Return some of its channels."""
         return replace(self, view=replace(self.view, first=self.view.first + first))
 
 
 @dataclass(frozen=True)
-class Product:
+class ProductTerm:
     """The product of two stored values, channel by channel, times a number."""
 
     left: View
     right: View
     factor: int = 1
 
-    def times(self, factor: int) -> Product:
+    def times(self, factor: int) -> ProductTerm:
         """Return a multiple of it."""
         return replace(self, factor=self.factor * factor)
 
-    def part(self, first: int, count: int) -> Product:
+    def part(self, first: int, count: int) -> ProductTerm:
         """Return some of its channels."""
         left, right = (replace(view, first=view.first + first) for view in (self.left, self.right))
         return replace(self, left=left, right=right)
 
 
-Term = Dense | Scaled | Product
+Term = DenseTerm | ScaledTerm | ProductTerm
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +125,9 @@ class _Reader:
         self.step = step
         self.layers = read_layers(step.graph)
         self.values: dict[str, StepValue] = {}
-        self.sums: dict[str, tuple[Term, ...]] = {node.name: (Scaled(View(node.name)),) for node in step.graph.inputs}
+        self.sums: dict[str, tuple[Term, ...]] = {
+            node.name: (ScaledTerm(View(node.name)),) for node in step.graph.inputs
+        }
         """The terms of each value of the graph; of a stored one, itself."""
         self.joined: dict[str, tuple[tuple[View, int], ...]] = {}
         """The parts of concatenations, with their numbers of channels."""
@@ -182,11 +184,11 @@ class _Reader:
         if isinstance(layer, MatrixLayer) and layer.groups == 1 and layer.kernel == (1, 1):
             weights = layer.weights.reshape(layer.weights.shape[:2])
             if layer.inputs[0] not in self.joined:
-                return (Dense(self._view(layer, layer.inputs[0]), weights),)
+                return (DenseTerm(self._view(layer, layer.inputs[0]), weights),)
             parts = self.joined[layer.inputs[0]]
             ends = np.cumsum([count for _, count in parts])[:-1]
             pieces = np.split(weights, ends, axis=1)
-            return tuple(Dense(view, piece) for (view, _), piece in zip(parts, pieces, strict=True))
+            return tuple(DenseTerm(view, piece) for (view, _), piece in zip(parts, pieces, strict=True))
         if isinstance(layer, SumLayer):
             pairs = zip(layer.inputs, layer.factors, strict=True)
             return tuple(term.times(factor) for name, factor in pairs for term in self._of(layer, name))
@@ -201,9 +203,9 @@ class _Reader:
             one, other = other, one
         found = []
         for term in other:
-            if len(one) > 1 or not isinstance(one[0], Scaled) or not isinstance(term, Scaled):
+            if len(one) > 1 or not isinstance(one[0], ScaledTerm) or not isinstance(term, ScaledTerm):
                 raise self._refusal(layer, "multiplies sums that no quantizer follows, which are not")
-            found.append(Product(one[0].view, term.view, one[0].factor * term.factor))
+            found.append(ProductTerm(one[0].view, term.view, one[0].factor * term.factor))
         return tuple(found)
 
     def _of(self, layer: Layer, name: str) -> tuple[Term, ...]:
@@ -214,7 +216,7 @@ class _Reader:
     def _view(self, layer: Layer, name: str) -> View:
         """Return a value that is stored."""
         terms = self._of(layer, name)
-        if len(terms) != 1 or not isinstance(terms[0], Scaled) or terms[0].factor != 1:
+        if len(terms) != 1 or not isinstance(terms[0], ScaledTerm) or terms[0].factor != 1:
             raise self._refusal(layer, f"reads the sums '{name}', which no quantizer follows: such are not")
         return terms[0].view
 
@@ -235,7 +237,7 @@ class _Reader:
 
     def _store(self, layer: Layer, terms: tuple[Term, ...]) -> None:
         """Note the terms of a layer's value, or store it."""
-        products = sum(term.weights.size for term in terms if isinstance(term, Dense))
+        products = sum(term.weights.size for term in terms if isinstance(term, DenseTerm))
         common = (layer.node, layer.name, layer.where, layer.shape[0], layer.element)
         if layer.function is None:
             self.sums[layer.node] = terms
@@ -252,7 +254,7 @@ class _Reader:
 
     def _add(self, value: StepValue) -> None:
         self.values[value.node] = value
-        self.sums[value.node] = (Scaled(View(value.node)),)
+        self.sums[value.node] = (ScaledTerm(View(value.node)),)
 
     @property
     def _result(self) -> str:
@@ -260,7 +262,7 @@ class _Reader:
 
 
 def _views(term: Term) -> tuple[View, ...]:
-    return (term.left, term.right) if isinstance(term, Product) else (term.view,)
+    return (term.left, term.right) if isinstance(term, ProductTerm) else (term.view,)
 
 
 def _is_identity(function: StepFunction, sums: IntType) -> bool:

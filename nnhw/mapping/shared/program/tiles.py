@@ -16,7 +16,7 @@ from nnhw.engines.shared.cycles import needed_gap, stream_cycles
 from nnhw.engines.shared.records import COUNT_BITS, describe_ties, descriptor_words
 from nnhw.errors import MappingError
 from nnhw.mapping.shared.program.lines import Line, at_shift, signed_bits, tie_range
-from nnhw.mapping.shared.program.rows import channelwise_rows, count_channelwise, dense_rows, split_factors
+from nnhw.mapping.shared.program.row_tasks import channelwise_rows, count_channelwise, dense_rows, split_factors
 from nnhw.mapping.shared.program.tasks import STREAMING, Task, weighted_range
 from nnhw.mapping.shared.program.tensors import Tensor
 

@@ -25,7 +25,7 @@ from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost.arithmetic import dsp_blocks
 from nnhw.mapping.layers import Layer, MatrixLayer
 from nnhw.mapping.shared.compile import Compiled, compile_network
-from nnhw.mapping.shared.program.memory import ProgramTooLarge
+from nnhw.mapping.shared.program.memory_plan import ProgramTooLarge
 from nnhw.mapping.shared.program.needs import (
     TaskNeeds,
     activation_bits,
@@ -37,7 +37,7 @@ from nnhw.mapping.shared.program.needs import (
 from nnhw.mapping.shared.program.network import TaskNetwork
 from nnhw.mapping.shared.program.tensors import lay_out
 from nnhw.mapping.shared.program.tiles import Tiler
-from nnhw.mapping.shared.search.cost import array_cost
+from nnhw.mapping.shared.search.array_cost import array_cost
 from nnhw.mapping.shared.search.fitting import compile_fitting
 from nnhw.mapping.shared.settings import ARRAYS, LINES
 

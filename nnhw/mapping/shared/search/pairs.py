@@ -21,7 +21,7 @@ from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import cost
 from nnhw.mapping.shared.compile import Compiled, compile_network
 from nnhw.mapping.shared.program.bands import Bands
-from nnhw.mapping.shared.program.memory import ProgramTooLarge
+from nnhw.mapping.shared.program.memory_plan import ProgramTooLarge
 from nnhw.mapping.shared.program.network import TaskNetwork
 from nnhw.mapping.shared.search.arrays import (
     Choice,

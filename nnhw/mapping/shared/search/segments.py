@@ -18,14 +18,14 @@ from nnhw.families import Cost, Family
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.layers import Layer
 from nnhw.mapping.shared.compile import compile_network
-from nnhw.mapping.shared.program.memory import Life, find_lives
+from nnhw.mapping.shared.program.memory_plan import Life, find_lives
 from nnhw.mapping.shared.program.needs import Known, activation_bits, task_needs, weight_bits, with_rows
 from nnhw.mapping.shared.program.network import TaskNetwork
 from nnhw.mapping.shared.program.tasks import Task
 from nnhw.mapping.shared.program.tensors import Tensor, lay_out
 from nnhw.mapping.shared.program.tiles import Tiler
+from nnhw.mapping.shared.search.array_cost import array_cost
 from nnhw.mapping.shared.search.arrays import all_widths, arrays_of, cost_fits, with_blocks, with_own
-from nnhw.mapping.shared.search.cost import array_cost
 from nnhw.mapping.shared.settings import ARRAYS, CHAINS
 
 NARROW = {"rows": 1, "factor_bits": 2, "addend_bits": 2, "shifts": (0,)}

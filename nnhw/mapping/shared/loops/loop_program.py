@@ -21,9 +21,9 @@ from nnhw.engines.shared.records import Record, record_words
 from nnhw.errors import MappingError
 from nnhw.ir import IntType, OneStep
 from nnhw.mapping.common_steps import NoCommonStepsError
-from nnhw.mapping.shared.loops.terms import STORED_BITS, Dense, Scaled, StepValue, View, read_step
+from nnhw.mapping.shared.loops.terms import STORED_BITS, DenseTerm, ScaledTerm, StepValue, View, read_step
 from nnhw.mapping.shared.program.lines import Line, at_shift, fit_lines, fit_ranked, identity, signed_bits
-from nnhw.mapping.shared.program.rows import dense_rows
+from nnhw.mapping.shared.program.row_tasks import dense_rows
 
 HEAD = "head"
 CODES = IntType(-(1 << (STORED_BITS - 1)), (1 << (STORED_BITS - 1)) - 1)
@@ -53,7 +53,7 @@ class StoredSum:
     offset: int64 [channels], what the model's sum has more than that of the stored codes.
     """
 
-    dense: tuple[Dense, ...]
+    dense: tuple[DenseTerm, ...]
     scaled: Mapping[View, int]
     products: tuple[tuple[View, View, int], ...]
     offset: np.ndarray
@@ -68,10 +68,10 @@ class StoredSum:
             scaled[view] = scaled.get(view, 0) + factor
 
         for term in value.terms:
-            if isinstance(term, Dense):
+            if isinstance(term, DenseTerm):
                 dense.append(term)
                 offset = offset + zeros[term.view.value] * term.weights.sum(axis=1)
-            elif isinstance(term, Scaled):
+            elif isinstance(term, ScaledTerm):
                 add(term.view, term.factor)
                 offset = offset + term.factor * zeros[term.view.value]
             else:
@@ -263,13 +263,13 @@ class _Writer:
             key: object = ("keep", given, granule)
             none = np.zeros(lanes, np.int64)
             kept = Line(none + 1, none + 1, 0, CODES.low, CODES.high, slack=none)
-            dense = Dense(View(HEAD), np.full((lanes, 1), -1, np.int64))
+            dense = DenseTerm(View(HEAD), np.full((lanes, 1), -1, np.int64))
             self._finish(self._dense(dense, 0), given, "", (0, lanes), (kept,), self.rows.get(key, 0))
             count = min(lanes, channels - granule * lanes)
             if start.any():
                 weights = np.zeros((lanes, 1), np.int64)
                 weights[:count, 0] = start[granule * lanes :][:count]
-                self._add(replace(self._dense(Dense(View(HEAD), weights), 0), layer=given, partial=True))
+                self._add(replace(self._dense(DenseTerm(View(HEAD), weights), 0), layer=given, partial=True))
             record = self._channelwise(View(made), granule, 1, None, key, at_once)
             # All granules at once where they have the same row.
             covered = (granule * lanes, count if at_once == 1 else channels)
@@ -357,7 +357,7 @@ class _Writer:
             key,
         )
 
-    def _dense(self, term: Dense, granule: int) -> Compute:
+    def _dense(self, term: DenseTerm, granule: int) -> Compute:
         """Return a record that multiplies a granule's rows of a matrix with a stored value."""
         array, (word, place) = self.array, divmod(term.view.first, self.array.codes_per_word)
         used = place + term.weights.shape[1]

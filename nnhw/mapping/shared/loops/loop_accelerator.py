@@ -15,11 +15,11 @@ from nnhw.ir import Graph, IntType, graph_hash
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.loops import step_of
 from nnhw.mapping.schedule import StreamNetwork
-from nnhw.mapping.shared.loops.program import CODES, LoopPlan, compile_loop
+from nnhw.mapping.shared.loops.loop_program import CODES, LoopPlan, compile_loop
 from nnhw.mapping.shared.loops.terms import STORED_BITS
 from nnhw.mapping.shared.program.lines import at_shift, identity
 from nnhw.mapping.shared.program.needs import choose_shifts, step_memory, with_rows
-from nnhw.mapping.shared.search.cost import array_cost
+from nnhw.mapping.shared.search.array_cost import array_cost
 
 LANES = (32, 16, 8)
 LEAST_ROWS = 2
