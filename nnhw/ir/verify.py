@@ -17,12 +17,16 @@ ELEMENTS_MAX = 1 << 28
 """Most elements of a value for one image: far more than a model needs, and few enough for a computer's memory."""
 
 
-def verify(graph: Graph) -> Graph:
+def verify(graph: Graph, before: Graph | None = None) -> Graph:
     """Return the graph if it keeps all rules; so a pass can end in `return verify(...)`.
 
     Rules: names are unique and not empty; every op is in `OPS`; operands are defined before they are used; every type
     is the one that the op's rule gives; each constant node has an array of the right dtype, shape and range, and each
     array a node; there is an output, and every output exists. The bodies of loops keep these rules, too.
+
+    Parameters
+    ----------
+    before: a graph that keeps the rules. What a node has in common with it, operands included, is not looked at again.
 
     Raises
     ------
@@ -31,7 +35,8 @@ def verify(graph: Graph) -> Graph:
     problems: list[IrError] = []
     known: set[str] = set()
     for node in graph.nodes:
-        problems += _problems_of(graph, node, known)
+        same = before is not None and _is_unchanged(graph, node, before)
+        problems += _problems_of(graph, node, known, _PLACE_RULES if same else _RULES)
         known.add(node.name)
     constants = {node.name for node in graph.nodes if isinstance(node.op, Constant)}
     for name in sorted(set(graph.constants) - constants):
@@ -43,8 +48,22 @@ def verify(graph: Graph) -> Graph:
     return graph
 
 
-def _problems_of(graph: Graph, node: Node, known: set[str]) -> list[IrError]:
-    for rule in _RULES:
+def _is_unchanged(graph: Graph, node: Node, before: Graph) -> bool:
+    """Return whether another graph has this very node, and its operands have the same types and arrays there."""
+    if node.name not in before or before.node(node.name) is not node:
+        return False
+    names = (node.name, *node.inputs)
+    return all(
+        name in graph
+        and name in before
+        and graph.node(name).type == before.node(name).type
+        and graph.constants.get(name) is before.constants.get(name)
+        for name in names
+    )
+
+
+def _problems_of(graph: Graph, node: Node, known: set[str], rules: tuple[_Rule, ...]) -> list[IrError]:
+    for rule in rules:
         problem = rule(graph, node, known)
         if problem:
             return [IrError(f"node '{node.name}' {problem}")]
@@ -123,5 +142,7 @@ def _body_rule(graph: Graph, node: Node, known: set[str]) -> str:
 
 
 _Rule = Callable[[Graph, Node, set[str]], str]
+_PLACE_RULES: tuple[_Rule, ...] = (_name_rule, _order_rule, _body_rule)
+"""Rules that other nodes of a graph may break for a node that is the same as in another graph."""
 # In this order: a later rule relies on the ones before, such as types on operands that exist.
 _RULES: tuple[_Rule, ...] = (_name_rule, _op_rule, _order_rule, _body_rule, _type_rule, _size_rule, _constant_rule)

@@ -19,10 +19,14 @@ from .step_finder import StepFinder, Steps
 
 SCANNED = 2**22
 """Up to so many places times classes, the whole range is evaluated rather than bisected."""
+SCANNED_EXACT = 2**14
+"""The same where no last bits waver: there bisection proves as much, with far fewer places."""
 SCANNED_AT_MOST = 2**26
 """The same where bisection proves nothing; more are an error."""
-_NEIGHBOURS = 64
-"""Most places on either side of a step that are evaluated to check it."""
+_NEIGHBOURS = 2, 64
+"""Places on either side of a step that are evaluated to check it, and the most that are where last bits may decide."""
+_CELLS = 64
+"""Cells of equal size in which a function is taken for a line, to guess where its steps are."""
 _COMPARED = 2**26
 """Most places that are evaluated around all steps together."""
 
@@ -34,10 +38,11 @@ SEPARATED = "each step bisected, the sums around it evaluated; no last bit reach
 def find_steps(region: Region, margins: Margins | None = None) -> Steps:
     """Find the steps of a region with one source, in all channels.
 
-    Small ranges are evaluated whole. Else the region is bisected on the pieces of the range on which its ops are known
-    to be monotone. The computed values of a library function such as tanh may move against its direction by some last
-    bits. Such a region is also evaluated around each step, and farther away the last bits must not reach another code
-    (see `margins`). If they may, or if no pieces are known, a large range is evaluated whole, too.
+    Small ranges are evaluated whole: smaller ones where all ops are exact in their directions. Else the region is
+    bisected on the pieces of the range on which its ops are known to be monotone. The computed values of a library
+    function such as tanh may move against its direction by some last bits. Such a region is also evaluated around each
+    step, and farther away the last bits must not reach another code (see `margins`). If they may, or if no pieces are
+    known, a large range is evaluated whole, too.
 
     Parameters
     ----------
@@ -48,7 +53,8 @@ def find_steps(region: Region, margins: Margins | None = None) -> Steps:
     margins = margins or Margins(region)
     sums = region.source.type.int_dtype
     size = (sums.high - sums.low + 1) * len(region.classes[0])
-    steps = None if size <= SCANNED else _bisected(region, margins)
+    scanned = min(SCANNED, SCANNED_EXACT) if margins.exact else SCANNED
+    steps = None if size <= scanned else _bisected(region, margins)
     if steps is None:
         if size > SCANNED_AT_MOST:
             raise LoweringError(_too_wide(region, size))
@@ -98,9 +104,12 @@ def _bisected(region: Region, margins: Margins | None = None) -> Steps | None:
     steps = replace(finder.steps(sums.high + 1), proof=BISECTED if margins.exact else SEPARATED)
     # Ends of pieces are checked like steps: at a turn of a function its last bits may decide as well.
     marks = np.sort(np.concatenate([pieces.starts, steps.starts.T]), axis=0)
-    if not _holds_around(steps, sums.low, sums.high, evaluate, marks):
-        return None
-    return steps if margins.exact or _separated(marks, sums, margins) else None
+    for reach in _NEIGHBOURS:
+        if not _holds_around(steps, sums.low, sums.high, evaluate, marks, reach):
+            return None
+        if margins.exact or _separated(marks, sums, margins, reach):
+            return steps
+    return None
 
 
 def _places_of_steps(region: Region, pieces: MonotonePieces, evaluate: RegionEvaluator) -> np.ndarray:
@@ -111,23 +120,56 @@ def _places_of_steps(region: Region, pieces: MonotonePieces, evaluate: RegionEva
     low, high = (np.tile(ends, (len(levels), 1)) for ends in (pieces.starts, pieces.ends(sums.high + 1)))
     falls = np.tile(pieces.directions < 0, (len(levels), 1))
     level = np.repeat(levels, len(pieces.starts))[:, np.newaxis]
+
+    def reached(places: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        found: np.ndarray = (evaluate(np.minimum(places, sums.high))[0] < level[rows]) == falls[rows]
+        return found
+
     # On a piece that rises, look for the first place with code >= level; on one that falls, with code < level.
-    steps = first_reached(low, high, lambda places: (evaluate(np.minimum(places, sums.high))[0] < level) == falls)
+    steps = first_reached(low, high, reached, _guessed(region, pieces, levels))
     return np.sort(np.concatenate([pieces.starts, steps]), axis=0)
 
 
+def _guessed(region: Region, pieces: MonotonePieces, levels: np.ndarray) -> np.ndarray:
+    """Return where the number in front of the quantizer probably passes into each level: [levels * pieces, classes].
+
+    In each piece the function is taken for a line between places at equal distances.
+    """
+    number, scale = region.quantizer.inputs
+    sums = region.source.type.int_dtype
+    last = np.maximum(pieces.ends(sums.high + 1) - 1, pieces.starts)
+    share = (np.arange(_CELLS + 1) / _CELLS).reshape(-1, 1, 1)
+    places = (pieces.starts + np.rint((last - pieces.starts) * share).astype(np.int64)).clip(sums.low, sums.high)
+    values = RegionEvaluator(region, [number])(places.reshape(-1, places.shape[2]))[0].reshape(places.shape)
+    scales = region.per_class(region.quantizer, region.graph.constants[scale])
+    borders = np.zeros(1) if region.codes.bipolar else levels - 0.5
+    guess = np.empty((len(levels), *places.shape[1:]))
+    for piece, column in np.ndindex(*places.shape[1:]):
+        sign = -1.0 if pieces.directions[piece, column] < 0 else 1.0
+        at, wanted = sign * values[:, piece, column], sign * scales[column] * borders
+        guess[:, piece, column] = np.interp(wanted, at, places[:, piece, column])
+    return np.ceil(guess).astype(np.int64).reshape(-1, places.shape[2])
+
+
 def _holds_around(
-    steps: Steps, low: int, high: int, evaluate: RegionEvaluator, marks: np.ndarray | None = None
+    steps: Steps,
+    low: int,
+    high: int,
+    evaluate: RegionEvaluator,
+    marks: np.ndarray | None = None,
+    reach: int = _NEIGHBOURS[1],
 ) -> bool:
     """Return whether steps and region agree around each mark and at both ends of the range.
 
     Parameters
     ----------
     marks: places to look at, int64 [places, classes]; None: the starts of the steps.
+    reach: see `_limited`.
     """
     marks = steps.starts.T if marks is None else marks
     ends = np.broadcast_to(np.array([[low], [high]]), (2, len(steps.starts)))
-    around = np.arange(-_reach(marks), _reach(marks) + 1)[:, np.newaxis]
+    reach = _limited(reach, marks)
+    around = np.arange(-reach, reach + 1)[:, np.newaxis]
     # Sixteen rows of marks at a time bound the memory.
     for some in np.array_split(marks, max(len(marks) // 16, 1)):
         near = (some[:, np.newaxis, :] + around).reshape(-1, len(steps.starts))
@@ -137,19 +179,20 @@ def _holds_around(
     return True
 
 
-def _reach(marks: np.ndarray) -> int:
-    """Return how many places on either side of each mark to evaluate."""
-    return min(_NEIGHBOURS, max(_COMPARED // marks.size, 2))
+def _limited(reach: int, marks: np.ndarray) -> int:
+    """Return how many places on either side of each mark to evaluate: `reach` of them, if they are not too many."""
+    return min(reach, max(_COMPARED // marks.size, _NEIGHBOURS[0]))
 
 
-def _separated(marks: np.ndarray, sums: IntType, margins: Margins) -> bool:
+def _separated(marks: np.ndarray, sums: IntType, margins: Margins, reach: int) -> bool:
     """Return whether no last bit can change a code between the places that `_holds_around` has evaluated.
 
     Parameters
     ----------
     marks: steps and ends of pieces, int64 [places, classes], ascending.
+    reach: see `_limited`.
     """
-    reach = _reach(marks)
+    reach = _limited(reach, marks)
     begins, ends = marks + reach, np.concatenate([marks[1:] - reach, np.full_like(marks[:1], sums.high)])
     least, greatest = margins.codes(np.concatenate([begins, ends]).clip(sums.low, sums.high))
     # Both ends of a gap decide for one code, hence all places between do (see `margins`).

@@ -91,12 +91,12 @@ def lower(
 def _applied(apply: Pass, graph: Graph, proofs: dict[str, str] | None) -> Graph:
     """Run a pass on a graph, then on the body of each loop in it; passes themselves do not look into bodies."""
     proving = next((one for one in _PROVING if one is apply), None)
-    graph = verify(proving(graph, proofs) if proving else apply(graph))
+    graph = verify(proving(graph, proofs) if proving else apply(graph), graph)
     for loop, scan in graph.loops:
         found: dict[str, str] = {}
         body = _applied(apply, scan.body, found)
         if body is not scan.body:
-            graph = verify(with_body(graph, loop.name, body))
+            graph = verify(with_body(graph, loop.name, body), graph)
         if proofs is not None:
             proofs.update({inner_name(loop.name, name): proof for name, proof in found.items()})
     return graph

@@ -49,19 +49,30 @@ def find_pieces(region: Region) -> MonotonePieces | None:
     return known[region.quantizer.name]
 
 
-def first_reached(low: np.ndarray, high: np.ndarray, reached: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+Reached = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""Gives a bool for each place [rows, classes], of the rows with these numbers; see `first_reached`."""
+
+
+def first_reached(low: np.ndarray, high: np.ndarray, reached: Reached, guess: np.ndarray | None = None) -> np.ndarray:
     """Return, by bisection, the first place of each range low..high - 1 where `reached` holds; `high` if there is none.
 
     Parameters
     ----------
-    low, high: int64 arrays of one shape, a range for each element.
-    reached: gives a bool for each place; once it holds in a range, it holds up to the end of it.
+    low, high: int64 [rows, classes], a range for each element.
+    reached: once it holds in a range, it holds up to the end of it.
+    guess: places near which it is likely to hold first, so that the first two places to look at are on both sides.
     """
-    while (active := low < high).any():
-        middle = (low + high) // 2
-        hit = reached(middle)
-        high = np.where(active & hit, middle, high)
-        low = np.where(active & ~hit, middle + 1, low)
+    low, high = low.copy(), high.copy()
+    asides = [] if guess is None else [guess - 1, guess + 1]
+    while len(rows := np.flatnonzero((low < high).any(axis=1))):
+        start, end = low[rows], high[rows]
+        middle = (start + end) // 2
+        active = start < end
+        if asides:
+            middle = np.where(active, asides.pop(0)[rows].clip(start, np.maximum(end - 1, start)), middle)
+        hit = reached(middle, rows)
+        high[rows] = np.where(active & hit, middle, end)
+        low[rows] = np.where(active & ~hit, middle + 1, start)
     return low
 
 
@@ -118,8 +129,8 @@ def _changes(region: Region, name: str, pieces: MonotonePieces) -> list[np.ndarr
         # Whether the condition is above 0 (below 0 for sign -1) changes at most once in a monotone piece.
         rises = sign * pieces.directions >= 0
 
-        def beyond(places: np.ndarray, sign: int = sign, rises: np.ndarray = rises) -> np.ndarray:
-            reached: np.ndarray = (sign * evaluate(np.minimum(places, high))[0] > 0) == rises
+        def beyond(places: np.ndarray, rows: np.ndarray, sign: int = sign, rises: np.ndarray = rises) -> np.ndarray:
+            reached: np.ndarray = (sign * evaluate(np.minimum(places, high))[0] > 0) == rises[rows]
             return reached
 
         found.append(first_reached(pieces.starts, pieces.ends(high + 1), beyond))
@@ -151,7 +162,7 @@ def _turned(region: Region, node: Node, name: str, pieces: MonotonePieces) -> Mo
     low, high = (np.tile(ends, (len(turns), 1)) for ends in (pieces.starts, pieces.ends(sums.high + 1)))
     rises = np.tile(pieces.directions >= 0, (len(turns), 1))
     turn = np.repeat(turns, len(pieces.starts))[:, np.newaxis]
-    cuts = first_reached(low, high, lambda places: (values(places) > turn) == rises)
+    cuts = first_reached(low, high, lambda places, rows: (values(places) > turn[rows]) == rises[rows])
     starts = np.sort(np.concatenate([pieces.starts, cuts]), axis=0)
     # Directions alternate from turn to turn, so the parity of the number of turns below decides.
     passed = np.searchsorted(turns, values(starts))

