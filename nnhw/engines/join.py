@@ -127,6 +127,7 @@ class JoinedPipelineModel:
 
     def ready(self, o_readies: Sequence[bool], i_valids: Sequence[bool]) -> list[bool]:
         """Return whether the pipeline moves and every input has a beat."""
+        # No input is taken before all are there, so beats stay aligned without counters.
         return [self.pipeline.ready(o_readies[0]) and all(i_valids)] * self.inputs
 
     def step(self, i_valids: Sequence[bool], o_readies: Sequence[bool]) -> bool:
@@ -199,6 +200,7 @@ class ConcatModel:
 
     def ready(self, o_readies: Sequence[bool], i_valids: Sequence[bool]) -> list[bool]:
         """Return for each input whether the register takes its beat."""
+        # Of the inputs, only the one whose turn it is can be taken, even if others have beats.
         readies = [False] * self.inputs
         turn = self.turns[self.beat]
         readies[turn] = (o_readies[0] or not self.o_valids[0]) and self._may(turn, i_valids)

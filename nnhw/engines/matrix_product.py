@@ -131,6 +131,7 @@ class MatrixProductConfig(RequantizingConfig):
     def golden(self, *beats: np.ndarray) -> np.ndarray:
         """Return the output beats int64 [o_beats, drain] of the beats of both inputs (values)."""
         left, right = (np.asarray(x, dtype=np.int64).reshape(self.folds, self.steps, -1, self.simd) for x in beats)
+        # Neighbouring cells take the same elements of the left stream.
         raw = (left.repeat(self.spread, axis=2) * right).sum(axis=(1, 3)).reshape(-1, self.period)
         return self.requantized(raw).reshape(-1, self.drain)
 

@@ -70,6 +70,7 @@ class NormConfig(RequantizingConfig, RowConfig):
         if not self.op.centered:
             odd = self.length >> self.even_bits
             return IntType(odd * self.source.low, odd * self.source.high)
+        # The sum of the row has the element itself, so only the other elements can be far from it.
         reach = (self.length - 1) * (self.source.high - self.source.low)
         return IntType(-max(reach, 1), max(reach, 1))
 
@@ -97,6 +98,7 @@ class NormConfig(RequantizingConfig, RowConfig):
     def spread_bits(self) -> int:
         """Bits of the spread, an even number, at least those of the number whose root is taken."""
         reach = self.source.high - self.source.low
+        # The greatest variance of numbers in a range is a quarter of its square, half of them at either end.
         most = self.length**2 * reach**2 // 4 if self.op.centered else self.length * self.squared.high
         bits = (most + self.op.epsilon).bit_length()
         return max(ROOT_BITS, bits + bits % 2)

@@ -82,6 +82,7 @@ class PowersConfig(RowConfig):
         """`keep` by beats, 0 or 1, int64 [beats, lanes]: one period of it, where it is periodic."""
         assert self.keep is not None
         beats = self.keep.reshape(-1, self.lanes).astype(np.int64)
+        # Whole rows: the counter of flags then begins anew with a row.
         periods = (rows * self.chunks for rows in range(1, self.rows + 1) if self.rows % rows == 0)
         return next(beats[:count] for count in periods if (beats.reshape(-1, count, self.lanes) == beats[:count]).all())
 

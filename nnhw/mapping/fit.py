@@ -10,7 +10,7 @@ of all codes up to zero lie higher by what counts as a tie.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -23,6 +23,8 @@ MOST_SLOPE = 1 << 62
 """Stands for an unbounded multiplier."""
 MOST_AREA_BITS = 62
 """Most bits of a product of two distances: with its sign, int64 holds it."""
+MOST_KNOWN = 1 << 16
+"""Channels with a shift whose points and slopes are kept: those of a large network. A search maps many networks."""
 Point = tuple[int, int]
 """(place, number): the line has to pass above or below the number at that place."""
 
@@ -47,7 +49,7 @@ class Channel:
     tie_bits: int = 0
     pivot: int = 0
 
-    @cache  # noqa: B019 - few, and short-lived
+    @lru_cache(MOST_KNOWN)  # noqa: B019 - bounded, and equal channels of other layers find it, too
     def hulls(self, shift: int) -> tuple[list[Point], list[Point]]:
         """Return the points at or above which the line runs, and those at or below which it runs."""
         above, below = self._corners
@@ -82,7 +84,7 @@ class Channel:
             return 1 << (shift - self.tie_bits) if k <= self.pivot else 0
         return 0 if self.parity is None else (k + self.parity) & 1
 
-    @cache  # noqa: B019 - few, and short-lived
+    @lru_cache(MOST_KNOWN)  # noqa: B019 - bounded, and equal channels of other layers find it, too
     def slopes(self, shift: int) -> tuple[int, int] | None:
         """Return the smallest and the largest multiplier of a line with a shift; None if there is no line."""
         low, high = -MOST_SLOPE, MOST_SLOPE

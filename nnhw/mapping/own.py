@@ -34,10 +34,14 @@ def planned(layer: OwnLayer, lanes: int) -> OwnEngine:
         raise MappingError(f"{where} with {lanes} lanes: {error}") from None
     except Exception as error:  # somebody else's code may fail in any way
         raise InputError(f"{where} fails in `plan` with {lanes} lanes: {error!r}") from error
-    i_beats = engine.i_beats if isinstance(engine.i_beats, tuple) else (engine.i_beats,) * len(layer.sources)
-    wanted = [*(source.elements // engine.i_lanes for source in layer.sources), output.elements // lanes, lanes]
-    given = [*i_beats, engine.o_beats, engine.lanes]
-    if wanted != given or any(source.elements % engine.i_lanes for source in layer.sources):
+    try:
+        i_lanes, o_beats, own_lanes, i_beats = engine.i_lanes, engine.o_beats, engine.lanes, engine.i_beats
+        i_beats = i_beats if isinstance(i_beats, tuple) else (i_beats,) * len(layer.sources)
+        wanted = [*(source.elements // i_lanes for source in layer.sources), output.elements // lanes, lanes]
+    except Exception as error:  # what `plan` has returned need not be an engine, and its properties may fail in any way
+        raise InputError(f"{where} with {lanes} lanes states no beats and lanes: {error!r}") from error
+    given = [*i_beats, o_beats, own_lanes]
+    if wanted != given or any(source.elements % i_lanes for source in layer.sources):
         raise InputError(
             f"{where} with {lanes} lanes states {given[:-2]} beats at its inputs, {given[-2]} at its output, and "
             f"{given[-1]} lanes; its operator needs {wanted[:-2]}, {wanted[-2]} and {wanted[-1]}"

@@ -26,7 +26,9 @@ COUNT_BITS = 10
 WINDOW_BITS = 7
 """Bits of the fields with counts of kernels and of pooling windows."""
 EXTENT_BITS = 11
+"""Bits of the fields with rows and columns: a sign more than a height has, as borders lie at negative places."""
 SIZE_BITS = 16
+"""Bits of the fields with pixels and elements of a transfer: those of the fields that they lie over, see `OVERLAID`."""
 OVERLAID = {
     "pixels": ("kx_count", "ky_count", "shift"),
     "elements": ("wx_count", "wy_count", "even", "parity"),
@@ -317,6 +319,7 @@ def _layout(
     sizes |= {"source_slice": 5, "target_slice": 5, "shift": 2}
     sizes |= dict.fromkeys(("flip", "channelwise", "hold", "even", "parity", "gapless"), 1)
     sizes |= dict.fromkeys((f"{name}_single" for name in (*LOOPS, "steps")), 1)
+    # Fields that lie over one another get one place, in which their parts follow one another.
     inner = {name: {part: sizes.pop(part) for part in parts} for name, parts in OVERLAID.items()}
     places |= _fill_holes({name: sum(parts.values()) for name, parts in inner.items()} | sizes, holes, word)
     for name, parts in inner.items():
@@ -402,6 +405,7 @@ def values(
     """Return the fields of a record's descriptor; those that are not there are 0."""
     if isinstance(record, Load):
         return {"kind": RecordKind.LOAD, "last": last, "rows": len(record.entries) * array.entry_words}
+    # For an `Emit` a beat is one element, whatever the array takes at its input.
     if isinstance(record, Transfer):
         kind = RecordKind.FILL if isinstance(record, Fill) else RecordKind.EMIT
         beats = record.elements // array.i_lanes if isinstance(record, Fill) else record.elements
@@ -416,6 +420,8 @@ def values(
     found |= {"outputs": record.channels[1] - 1 if record.raw else 0}
     found |= {"pivot": record.pivot} if array.tie_bits else {}
     found |= {"partial": int(record.partial)} if array.partial_sums else {}
+    # The ranks of the function begin behind those of the functions before; a line's lowest code stands for the first
+    # word.
     if record.function is not None:
         found |= {"stepped": 1, "ranks": sum(one.used_words for one in functions[: record.function]) - record.low}
     if record.streamed:
@@ -443,6 +449,7 @@ SIGNED = (
     "pivot",
     *(f"{name}_{part}" for name in LOOPS for part in ("row", "column")),
 )
+"""Fields with numbers in two's complement."""
 
 
 def encode_record(
@@ -499,6 +506,7 @@ def _where(record: Record | Load) -> str:
 
 
 def _check_field(record: Record | Load, name: str, value: int, bits: int, array: ArrayConfig) -> None:
+    # They count modulo the memory, whatever is cut off.
     if name in MODULAR:
         return
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if name in SIGNED else (0, (1 << bits) - 1)
@@ -671,6 +679,8 @@ def _weight_words(record: Compute, array: ArrayConfig) -> list[int]:
         )
     packed, each = pack_bytes(encode(rows, array.weight), array.weight_bits), array.word_bits // 8
     count = array.channelwise_words if record.channelwise else array.row_words
+    # A row begins with a new word. A channelwise one is cut off behind the first weight of each lane: the others do not
+    # count.
     whole = np.zeros((len(packed), count * each), dtype=np.uint8)
     taken = min(packed.shape[1], count * each)
     whole[:, :taken] = packed[:, :taken]
