@@ -18,6 +18,7 @@ from nnhw.errors import MappingError
 from nnhw.ir.types import BIPOLAR, IntType
 
 OPERATIONS = ("sum", "dot", "max")
+"""What a channelwise engine can do with the taps of a window; see `ChannelwiseConfig.op`."""
 
 
 @dataclass(frozen=True)

@@ -66,9 +66,7 @@ class SumConfig(RequantizingConfig):
     @property
     def raw(self) -> IntType:
         """Type of a sum."""
-        # Sorted, because a negative factor exchanges the ends of a range.
-        ends = [sorted((factor * i.low, factor * i.high)) for factor, i in zip(self.factors, self.inputs, strict=True)]
-        return IntType(sum(low for low, _ in ends), sum(high for _, high in ends))
+        return type_of_sum(self.inputs, self.factors)
 
     @property
     def terms(self) -> tuple[tuple[int, int, int], ...]:
@@ -96,6 +94,13 @@ class SumConfig(RequantizingConfig):
     def model(self) -> JoinedPipelineModel:
         """Return the cycle model."""
         return JoinedPipelineModel(len(self.inputs), self.latency)
+
+
+def type_of_sum(types: Sequence[IntType], factors: Sequence[int]) -> IntType:
+    """Return the exact range of a weighted sum of numbers of some types."""
+    # Sorted, because a negative factor exchanges the ends of a range.
+    ends = [sorted((factor * kind.low, factor * kind.high)) for factor, kind in zip(factors, types, strict=True)]
+    return IntType(sum(low for low, _ in ends), sum(high for _, high in ends))
 
 
 def signed_digits(factor: int) -> list[tuple[int, int]]:

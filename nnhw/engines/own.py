@@ -135,6 +135,7 @@ def pipeline(inputs: int, latency: int) -> JoinedPipelineModel:
 ENGINES: dict[type[Op], type[OwnEngine]] = {}
 """The class of the registered engine of each operator."""
 _BUILT_IN = frozenset(OPS)
+"""Names of the operators that nnhw has itself: registered ones are added to `OPS` later."""
 
 
 def register(operator: type[Op], engine: type[OwnEngine]) -> None:

@@ -20,6 +20,7 @@ OPERATIONS: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "maximum": np.maximum,
     "minimum": np.minimum,
 }
+"""The meaning of each operation, element by element."""
 
 
 @dataclass(frozen=True)

@@ -108,6 +108,7 @@ class Channel:
     def slope(self, shift: int) -> int | None:
         """Return the multiplier nearest to zero for a shift; None if there is none."""
         slopes = self.slopes(shift)
+        # The nearest to zero has the fewest bits.
         return None if slopes is None else min(max(slopes[0], 0), slopes[1])
 
     def addends(self, multiplier: int, shift: int) -> tuple[int, int]:
@@ -123,6 +124,7 @@ class Channel:
     def addend(self, multiplier: int, shift: int) -> int:
         """Return an addend for a multiplier from `slope`."""
         above, below = self.hulls(shift)
+        # With conditions on one side alone, the end that they give is one that is needed; the other one is arbitrary.
         return self.addends(multiplier, shift)[1 if below and not above else 0]
 
 
@@ -175,6 +177,7 @@ def cut(
     """
     low, high = raw.low, raw.high
     if falls:
+        # A function that falls is one of -x that rises: it reaches the step that x leaves.
         steps, low, high = [1 - step for step in reversed(steps)], -high, -low
     channels: list[Channel] = []
     borders: list[int] = []
@@ -244,6 +247,7 @@ def fit_scaler(
     shift = smallest_shift({channel for pieces in found for channel in pieces.channels})
     segments = max(len(pieces.channels) for pieces in found)
     lines = [_lines(pieces, shift, segments) for pieces in found]
+    # Borders that no sum reaches fill up channels with fewer pieces.
     borders = [[*p.borders, *[raw.high + 1] * (segments - 1 - len(p.borders))] for p in found]
     return Scaler(
         multiplier=np.array([[m for m, _ in row] for row in lines], dtype=np.int64),

@@ -14,6 +14,7 @@ from nnhw.ir import IntType, Location, Op
 from nnhw.ir.ops import IntegerNorm, IntegerSoftmax
 
 Pair = tuple[int, int]
+"""(rows, columns)."""
 Shape = tuple[int, int, int]
 """(channels, height, width) of a feature map; a vector has height and width 1, a series height 1."""
 Loops = tuple[int, int, int, int]

@@ -27,6 +27,7 @@ FORMS = (
 a head do; and matrices whose elements of all heads follow one another.
 """
 AXES = "rckh"
+"""Names of the axes, in the order of `MatrixProductLayer.sizes`; see `ProductForm`."""
 SIDES = (("hrk", "hkc", "hrc"), ("hck", "hkr", "hcr"))
 """The axes of left, right and result, where the left operand streams row by row, and where the right one does."""
 
@@ -88,6 +89,7 @@ def streamed_rows(shape: tuple[int, ...], ops: Sequence[Op], alike: np.ndarray) 
     ops: that reorder it.
     alike: for each of them, the first row that is equal.
     """
+    # Elements are replaced by the rows that they take, and reordered as the result is.
     rows = np.broadcast_to(alike.reshape(-1, *[1] * (len(shape) - 1)), shape)[np.newaxis]
     for op in ops:
         rows = op.evaluate(rows)
@@ -106,6 +108,7 @@ def axis_order(places: np.ndarray, names: str) -> str | None:
     places: of each element in the stream, int [heads, rows, columns].
     names: of the three axes.
     """
+    # The step of an axis is the place of its second element, as the first one lies at 0; of one element, 0.
     steps = [int(places.take(size > 1, axis).flat[0]) for axis, size in enumerate(places.shape)]
     grids = np.meshgrid(*map(np.arange, places.shape), indexing="ij", sparse=True)
     if not np.array_equal(places, sum(step * grid for step, grid in zip(steps, grids, strict=True))):
@@ -156,6 +159,7 @@ def best_match(
     alike: see `streamed_rows`.
     """
     found: list[OrderMatch] = []
+    # With all reorderings behind it first: of equally good ways `min` takes the one that does most for nothing.
     for length in range(len(behind), -1, -1):
         found += _matches(operands, shape, behind[:length], streamed_rows(shape, behind[:length], alike))
     return min(found, key=lambda match: sum(map(len, match.steps)))
@@ -190,6 +194,7 @@ def lane_choices(layer: MatrixProductLayer) -> Iterator[tuple[int, int, int]]:
     """
     size = dict(zip(AXES, layer.sizes, strict=True))
     first, *second = (size[axis] for axis in layer.form.lanes)
+    # The second axis is in a beat only where all of the first one is, see `ProductForm.lanes`.
     whole = [first * more for more in range(2, math.prod(second) + 1) if math.prod(second) % more == 0]
     for lanes in [*(part for part in range(1, first + 1) if first % part == 0), *whole]:
         simd = min(lanes, first) if layer.form.lanes[0] == "k" else 1

@@ -46,12 +46,14 @@ def planned(layer: OwnLayer, lanes: int) -> OwnEngine:
             f"{where} with {lanes} lanes states {given[:-2]} beats at its inputs, {given[-2]} at its output, and "
             f"{given[-1]} lanes; its operator needs {wanted[:-2]}, {wanted[-2]} and {wanted[-1]}"
         )
+    # For each number of lanes that is tried: mistakes often show with some of them only.
     _compare(layer, engine, where)
     return engine
 
 
 def _compare(layer: OwnLayer, engine: OwnEngine, where: str) -> None:
     """Compare the golden function of an engine with its operator on some frames. Raises: InputError if they differ."""
+    # The same frames in each build, so that a failure can be seen again.
     generator = np.random.default_rng(1)
     for number in range(FRAMES + 2):
         inputs = [_frame(source, number, generator) for source in layer.sources]
@@ -61,6 +63,7 @@ def _compare(layer: OwnLayer, engine: OwnEngine, where: str) -> None:
             given = np.asarray(engine.golden(*beats)).reshape(-1)
         except Exception as error:  # somebody else's code may fail in any way
             raise InputError(f"{where} fails in `golden`: {error!r}") from error
+        # Compared in stream order, in which a wrong order of beats shows, too.
         if given.shape != wanted.shape or (given != wanted).any():
             first = "" if given.shape != wanted.shape else f", first at element {np.flatnonzero(given != wanted)[0]}"
             raise InputError(

@@ -382,11 +382,20 @@ def record_words(record: Record, array: ArrayConfig) -> int:
 
 def fetched_words(record: Record, array: ArrayConfig) -> int:
     """Return the memory words of a record that are read before its work begins."""
-    head = descriptor_words(array)
     if not isinstance(record, Compute):
-        return head
-    constants = 0 if record.factor is None else array.lanes // array.constant_lanes * array.constant_words
-    return head + constants + (0 if record.streamed else _row_words(record, array))
+        return descriptor_words(array)
+    return head_words(array, record.factor is not None) + (0 if record.streamed else _row_words(record, array))
+
+
+def head_words(array: ArrayConfig, lined: bool) -> int:
+    """Return the memory words of a `Compute` in front of its rows of weights: its descriptor, and its constants.
+
+    Parameters
+    ----------
+    lined: whether it has a line, so that the lanes have constants; else its sums leave.
+    """
+    constants = array.lanes // array.constant_lanes * array.constant_words if lined else 0
+    return descriptor_words(array) + constants
 
 
 def streamed_words(record: Record, array: ArrayConfig) -> int:

@@ -46,6 +46,7 @@ MOST_BEHIND, MOST_BEHIND_NEEDED = 2, 8
 """Most layers behind the shared engine: if it could run them, but would load weights for a few products each; and if it
 cannot run them."""
 BYTE = IntType(0, 255)
+"""Type of what leaves for the link."""
 
 
 @dataclass(frozen=True)

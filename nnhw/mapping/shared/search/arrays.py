@@ -45,7 +45,8 @@ ROOMY = {"rows": ARRAYS.most_rows, "sum_bits": 28, "factor_bits": 36, "addend_bi
 """Limits of an array that are wide enough for any network."""
 SPARE_BITS, SPARE_SHIFT, SPARE_TIE_BITS = {"sum_bits": 2, "factor_bits": 4, "addend_bits": 4}, 2, 2
 SPARE_PLACE_BITS = 1
-"""What arrays that are made for other networks, too, have beyond what the first one needs."""
+"""What arrays that are made for other networks, too, have beyond what the first one needs, in bits: their widths, their
+greatest shift, the fraction bits that tell ties, and the places of their step memory."""
 WIDTHS = ("sum_bits", "factor_bits", "addend_bits", "shifts", "requantizing", "tie_bits", "step_memory", "row_steps")
 """What does not depend on the shape of an array."""
 
@@ -316,6 +317,7 @@ def memory_bits(budget: Budget, family: Family) -> int:
 
 
 def cost_fits(cost: Cost, budget: Budget) -> bool:
+    """Return whether a budget has all that a cost takes."""
     return not budget.excess(cost)
 
 
