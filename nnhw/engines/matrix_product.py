@@ -31,7 +31,7 @@ class MatrixProductConfig(RequantizingConfig):
     steps: beats of a sum.
     folds: of a frame: how often all cells have a sum.
     drain: sums that leave in one cycle; divides `cells`, and `cells / drain` is at most `steps`.
-    period: of results, which take the rows of the requantizer again and again; a multiple of `drain`.
+    period: number of results after which the channels of the requantizer begin again; a multiple of `drain`.
     requantizer: applied to the sums; None: raw sums leave.
     dsp: products are made in DSP blocks, where `can_use_dsp`.
 

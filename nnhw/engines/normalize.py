@@ -28,8 +28,9 @@ class NormConfig(RequantizingConfig, RowConfig):
     requantizer: applied to the results, one row of it for each channel; None: they leave as they are.
     dsp: products are made in DSP blocks, those that `can_use_dsp`.
 
-    Timing: see `RowConfig`. Of sum and squares the spread is made, bit by bit of the sum; it is brought to its highest
-    bits, two places a cycle; a number is divided by it, a quotient bit a cycle, and a root takes two of them at a time.
+    Timing: see `RowConfig`. The spread is computed from the sum and the squares, with one bit of the sum in each cycle.
+    It is shifted up, two places a cycle, until one of its two highest bits is 1. A constant is divided by it, with one
+    bit of the quotient in each cycle, and the root takes two of these bits at a time.
     """
 
     op: IntegerNorm

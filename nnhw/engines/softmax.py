@@ -113,8 +113,8 @@ class SharesConfig(RequantizingConfig, RowConfig):
     requantizer: applied to the shares, one row of it for each channel; None: they leave as they are.
     dsp: products are made in DSP blocks.
 
-    Timing: see `RowConfig`. The sum is brought to its highest bit, a place a cycle, and a number is divided by it, a
-    quotient bit a cycle.
+    Timing: see `RowConfig`. The sum is shifted up, one place a cycle, until its highest bit is 1. Then a constant is
+    divided by it, with one bit of the quotient in each cycle.
     Range: the greatest of the powers of each row is 2**15 or more.
     """
 

@@ -37,8 +37,8 @@ class PartRow(NamedTuple):
 
     Parameters
     ----------
-    number: how many; negative for what other rows have too much, and synthesis leaves out. Of LUTs, flip-flops and
-        other parts that are counted as cells there is one part with all of them.
+    number: how many of the part. A negative number corrects other rows, for bits that synthesis leaves out. LUTs,
+        flip-flops and other parts that are counted as cells are one part with all of their cells.
     part: its kind and sizes.
     share: share of the LUTs of these parts that synthesis leaves, 0 to 1.
     cost: of all of them.

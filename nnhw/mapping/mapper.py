@@ -35,7 +35,7 @@ LEAST_ROOM = 0.01
 _PRICES = (1.0, 3.0, 8.0, 0.3, 20.0, 60.0)
 """Prices of a block RAM, as multiples of the family's usual price in logic cells, in the order of their trial."""
 BUSY = (0.2, 0.6, 0.9)
-"""Layers that take at least such a share of the interval get roomy line buffers, if that fits; shares in turn."""
+"""Layers that take at least such a share of the interval get roomy line buffers, if that fits; tried in this order."""
 
 
 def map_body(

@@ -23,8 +23,9 @@ FORMS = (
     ProductForm("rkh", "kch", "rch", lanes="h"),
     ProductForm("rkh", "ckh", "rch", lanes="h"),
 )
-"""Queries times keys, and their shares times values, where all heads of a key follow one another, and where all keys of
-a head do; and matrices whose elements of all heads follow one another.
+"""The orders that attention has: queries times keys, and shares times values. Of each there are a form for streams in
+which all heads of a key follow one another, and one for those in which all keys of a head do. The last two forms are
+for matrices whose elements of all heads follow one another.
 """
 AXES = "rckh"
 """Names of the axes, in the order of `MatrixProductLayer.sizes`; see `ProductForm`."""
@@ -131,9 +132,9 @@ class OrderMatch:
     form: of the streams.
     right_streams: the right operand streams row by row, and the left one is held.
     sizes: see `MatrixProductLayer`.
-    length: of the reorderings behind the result, so many come for nothing.
+    length: number of the reorderings behind the result that cost nothing, because it leaves in that order.
     steps: that bring each operand into another order first, mostly none.
-    rows: of the function, which the results take as they leave, int64 [period].
+    rows: int64 [period], the row of the function for each result, in the order in which they leave.
     """
 
     form: ProductForm
@@ -186,11 +187,11 @@ def _matches(
 
 
 def lane_choices(layer: MatrixProductLayer) -> Iterator[tuple[int, int, int]]:
-    """Yield how many elements a beat of what is held may have, the cells that they are for, and those that share.
+    """Yield the choices of lanes: elements in a beat of the operand that is held, and the cells that take them.
 
     Returns
     -------
-    (lanes, cells, spread) of each choice; see `MatrixProductConfig`.
+    (lanes, cells, spread) of each choice: `spread` neighbouring cells share elements; see `MatrixProductConfig`.
     """
     size = dict(zip(AXES, layer.sizes, strict=True))
     first, *second = (size[axis] for axis in layer.form.lanes)
@@ -203,7 +204,7 @@ def lane_choices(layer: MatrixProductLayer) -> Iterator[tuple[int, int, int]]:
 
 
 def rows_window(layer: MatrixProductLayer, lanes: int, repeats: int, bits: int, address_bits: int) -> WindowConfig:
-    """Return what holds a row of the operand that streams, and repeats it for the columns of the other one.
+    """Return the window that holds a row of the operand that streams, and repeats it for the columns of the other one.
 
     Parameters
     ----------
@@ -235,7 +236,7 @@ def head_groups(layer: MatrixProductLayer) -> int:
 
 
 def held_window(layer: MatrixProductLayer, lanes: int, bits: int, address_bits: int) -> WindowConfig:
-    """Return what holds the other operand, all of it, and reads it for each row."""
+    """Return the window that holds all of the other operand, and reads it for each row."""
     rows, columns, inner, heads = layer.sizes
     width, pixel, taps = {
         "chk": (columns, heads * inner, columns),

@@ -1,4 +1,4 @@
-"""Steps that a number is compared with one of: which one says its rank, from a memory with a word for several cells."""
+"""Steps of a function, of which a number is compared with one only: a memory says with which one, by its rank."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class RankedSteps:
 
 
 def reaching(multiplier: np.ndarray, addend: np.ndarray, heights: np.ndarray, lowest: int) -> np.ndarray:
-    """Return the sums at which sum * multiplier + addend comes to heights, or leaves them where it falls.
+    """Return the sums at which sum * multiplier + addend reaches heights; where it falls, falls below them.
 
     Parameters
     ----------

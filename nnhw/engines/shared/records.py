@@ -85,7 +85,7 @@ class Emit(Transfer):
 
 @dataclass(frozen=True)
 class Load:
-    """Rows of the step memory, behind those of the record before: in front of all other records, and run only once.
+    """Rows of the step memory, which follow those of the `Load` in front. Loads come first in a program, and run once.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ class Compute:
     gap: idle cycles in front of each position.
     shift: index into the array's shifts.
     even, parity, tie_bits, pivot: see `MultiplyShift`, of stored codes; of each lane, `tie_bits` are int64 [lanes].
-    low, high: the stored codes are clamped to; with a function, the words of ranks.
+    low, high: range to which the stored codes are clamped; with a function, that of the words of ranks.
     function: index of the program's step function behind the line; None: the line is all.
     raw: bytes of a sum that goes to the output stream instead; 0: codes are stored.
     target, target_step: address of the first word written, and words from one pixel of a row to the next.
@@ -163,8 +163,8 @@ class Compute:
         with codes; None: weights are constants. This field and those below do not reach the hardware.
     zero: the model's code is the stored code + zero.
     planar: if the channels take several granules: all pixels of one are stored before those of the next.
-    first_pixel, pixel_step, pixel_row: number of the first pixel of the value that is stored, and distances as those
-        of the target, in pixels of the value.
+    first_pixel, pixel_step, pixel_row: number of the first pixel that is stored, and the distances from one pixel to
+        the next and from one row to the next, as those of the target, but in pixels of the value.
     products: multiplications of the model that it makes, without those with the border.
     """
 

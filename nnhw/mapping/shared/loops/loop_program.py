@@ -165,6 +165,7 @@ class LoopPlan:
 def _narrow(weights: np.ndarray) -> np.ndarray:
     """Return matrices of narrow weights, int64 [n, outputs, inputs], that add up to one: sums may take multiples."""
     found, left = list[np.ndarray](), weights
+    # A multiple of a weight, as where a sum is added twice, may be wider than the weights of the array.
     while not found or left.any():
         found.append(np.clip(left, CODES.low, CODES.high))
         left = left - found[-1]

@@ -224,7 +224,7 @@ class _Reader:
         return terms[0].view
 
     def _slice(self, layer: SliceLayer) -> None:
-        """A part of a value that is stored is a stored value of its own, which begins at a granule then."""
+        """Read a slice: a part of a stored value is stored as a value of its own, which has to begin at a granule."""
         (name,) = layer.inputs
         if name not in self.values:
             self.sums[layer.node] = tuple(term.part(layer.first, layer.count) for term in self._of(layer, name))

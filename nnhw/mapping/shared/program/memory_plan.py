@@ -256,7 +256,7 @@ class MemorySearcher:
                 self.walks[key] = own
                 return own
             tiler = self.tilers[life.born]
-            # A storage may be read in several parts, such as both summands of a concatenated map.
+            # A task may read a storage twice, as both of its summands.
             sources = [source for source in tiler.sources if source.storage == other.name]
             reads = np.max([last_reads(tiler, source, other.words) for source in sources], axis=0)
             self.walks[key] = reads, first_writes(tiler, life.words)

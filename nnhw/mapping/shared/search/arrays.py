@@ -92,6 +92,7 @@ def choose_array(
             choice = compiled_choice(network, array, budget, family)
         except ProgramTooLarge as error:
             refused.append(error)
+            # No other array has more memory.
             if weights_exceed(network, budget, family):
                 break
             continue
@@ -114,6 +115,7 @@ def with_blocks(array: ArrayConfig, blocks: int, family: Family) -> ArrayConfig:
     each = dsp_blocks(LaneArithmetic(array.activation, array.weight), array.simd, family)
     if array.dsp or not each or not array.can_mix:
         return array
+    # Requantizers come first: they save most logic for a block.
     left = blocks - array.drains * (array.requantizing == Requantizing.DSP)
     return replace(array, dsp_lanes=max(0, min(array.lanes, left // each)))
 
@@ -133,6 +135,8 @@ def compiled_choice(network: TaskNetwork, array: ArrayConfig, budget: Budget, fa
     """
     if budget.spram:
         return Choice(compile_fitting(network, array), array_cost(array, family, True))
+    # Memories come in whole block RAMs of the widest shape. The first program is made for more memory than there is: it
+    # tells what is needed.
     unit, compiled = family.block_ram.modes[0][0], compile_network(network, array)
     if not cost_fits(_in_block_ram(compiled, unit, family).cost, budget):
         most = _most_words(array, unit, budget, family)
@@ -174,6 +178,7 @@ def by_speed(
     refusal = None
     for shape in arrays_of(network, budget, family):
         try:
+            # They do not depend on the shape, and to fit all lines takes long: once is enough.
             if not widths:
                 widths = all_widths(task_needs(network, shape), shape, budget, family)
                 widths = with_spare(widths) if reusable else widths
@@ -265,6 +270,7 @@ def arrays_of(network: TaskNetwork, budget: Budget, family: Family) -> Iterator[
     activations, weights = activation_bits(network), weight_bits(network)
     bits = {"activation_bits": activations, "weight_bits": weights}
     blocks = budget.dsp * family.dsp.products if min(activations, weights) > ARRAYS.most_logic_bits else 0
+    # Logic cells of a product, far below what it takes: only shapes that are out of the question go.
     least = activations * weights // 2
     large = family.large_ram.words if budget.spram and family.large_ram else 0
     words = (min(ARRAYS.large_word_bits, 16 * budget.spram),) if large else ARRAYS.word_bits

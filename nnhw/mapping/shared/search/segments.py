@@ -79,7 +79,9 @@ class _WorkTable:
     """
 
     def __init__(self, works: Sequence[_Work | None]) -> None:
+        # The last column counts tasks that exceed a limit: sums of it tell whether any does.
         rows = [(0, 0, 0, 0, 1) if one is None else (*astuple(one)[:-1], 0) for one in works]
+        # Work of consecutive tasks is then a difference of two rows.
         self._sums = np.cumsum([(0, 0, 0, 0, 0), *rows], axis=0, dtype=np.int64)
         self._rows = np.array([0 if one is None else one.rows for one in works])
 
@@ -370,6 +372,7 @@ def segment_of(network: TaskNetwork, layers: Sequence[Layer], first: int, end: i
     stored = {source, *nodes, *(task.node for task in tasks)}
     values = {name: value for name, value in network.values.items() if name in stored}
     if end < len(layers):
+        # Borders around the last value concern those who read it, which are other engines.
         values[output] = replace(values[output], borders=())
     return TaskNetwork(
         source,
