@@ -76,7 +76,7 @@ def test_wrong_hardware_is_found_in_rtl(tmp_path: Path) -> None:
         (("axis=0)[1]\n\n\n# 3", "axis=0)[0]\n\n\n# 3"), ExactnessError, "changes what quantize 'codes'"),
         (("axis=0)[1]\n\n    def model", "axis=0)[2]\n\n    def model"), InputError, "golden function is not what"),
         (("return self.elements // self.width", "return self.elements"), InputError, "its operator needs"),
-        (("return self.elements // self.width", "return self.beats"), InputError, "states no beats and lanes: Attribute"),
+        (("return self.elements // self.width", "return self.beats"), InputError, "states no beats and lanes"),
         (("return cls(output.element", "return 1 / 0; cls(output.element"), InputError, "fails in `plan`"),
         (("return operands[0].type", "return dataclasses"), InputError, "fails: NameError"),
         (('name: ClassVar[str] = "median3"', 'name: ClassVar[str] = "maximum"'), InputError, "is one of nnhw's"),
