@@ -96,6 +96,14 @@ def test_mistake_is_found_before_any_hardware(
         build(example_with(tmp_path, change), tmp_path / "build")
 
 
+def test_refused_engine_leaves_the_one_before(tmp_path: Path) -> None:
+    load_source(example_with(tmp_path))
+    before = dict(ENGINES)
+    with pytest.raises(InputError, match="have a type that is not known"):
+        load_source(example_with(tmp_path, ("    element: IntType\n", "    element: Unknown\n")))
+    assert before == ENGINES != {}
+
+
 def test_lanes_that_the_engine_refuses_are_not_taken(tmp_path: Path) -> None:
     line = "        return cls(output.element, output.elements, lanes)"
     only = f"        if lanes != 2:\n            raise ValueError('two lanes only')\n{line}"
