@@ -111,7 +111,7 @@ class CodesManager(BaseManager):
         """Let the quantizers that have a handler return what it returns, and the others numbers without a scale."""
         for proxy in (module for module in model.modules() if isinstance(module, QuantProxyFromInjector)):
             if proxy.export_handler is None:
-                # Without codes of its own, a layer gives its result the scale of its input, which a plain value has not.
+                # A layer without codes of its own gives its result the scale of its input, which a plain value has not.
                 proxy.create_quant_tensor = _passed_on
             else:
                 proxy.skip_create_quant_tensor = proxy.export_mode = enabled
