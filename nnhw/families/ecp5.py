@@ -75,7 +75,8 @@ _TOOLS = Tools(
         function="init_slice",
         bits=_init_bits,
     ),
-    table=None,
+    table="LUT4",
+    fills_block_rams=False,
     flip_flops=lambda _: (),
     block_ram_columns=_block_ram_columns,
 )

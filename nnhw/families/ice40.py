@@ -87,6 +87,7 @@ _TOOLS = Tools(
         bits=_init_bits,
     ),
     table="SB_LUT4",
+    fills_block_rams=True,
     flip_flops=_flip_flops,
     block_ram_columns=lambda _: (),
     # Measured on a UP5K, CPU seconds: a PLL alone 0.5 and 0.6; `mnist_mlp`, of which synthesis makes 2,247 logic cells,

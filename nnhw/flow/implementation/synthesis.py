@@ -190,7 +190,7 @@ def synthesis_commands(board: Board, dsp: bool, block_rams: Sequence[str] = ()) 
         f"{synth} -run map_ram:map_ffs",
         *family.tools.flip_flops(board.device),
         f"{synth} -run map_ffs:",
-        *((f"chtype -set {family.tools.table} t:{TABLE}",) if family.tools.table else ()),
+        f"chtype -set {family.tools.table} t:{TABLE}",
         "select top",
         "setattr -unset src",
         "setattr -mod -unset src",
