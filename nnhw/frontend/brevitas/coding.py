@@ -77,6 +77,7 @@ def coding_of(proxy: QuantProxyFromInjector, made: IntQuantTensor) -> Coding:
     """
     kernel = kernel_of(proxy)
     bipolar = isinstance(kernel, _BINARY)
+    # Bit widths do not say these: Brevitas gives 1 bit to signs and 2 to ternary codes, of which one is not used.
     if bipolar or isinstance(kernel, TernaryQuant):
         qmin, qmax = -1, 1
     else:
@@ -114,6 +115,7 @@ def is_of_parameters(proxy: QuantProxyFromInjector) -> bool:
 
 def rounding_module(kernel: nn.Module | None) -> nn.Module | None:
     """Return the module with which a quantizer rounds, or None if it does not round, such as a sign."""
+    # Brevitas wraps the integer quantizer once or twice, under one of two names.
     inner = getattr(kernel, "int_quant", getattr(kernel, "decoupled_int_quant", kernel))
     rounding: nn.Module | None = getattr(inner, "float_to_int_impl", None)
     return rounding
@@ -126,6 +128,7 @@ def rounding_of(kernel: nn.Module | None, qmin: int) -> str | None:
     for numbers below 0 alone, which become 0.
     """
     module = rounding_module(kernel)
+    # A sign or a ternary code is decided by comparison: rounding is by the nearest code there.
     if module is None:
         return "half_even"
     if qmin >= 0 and type(module) in _ROUNDINGS_ABOVE_ZERO:

@@ -91,6 +91,7 @@ class BiasHandler(BaseHandler):
 
     def forward(self, x: Tensor, *context: Any) -> tuple[Any, ...]:
         """Return a bias as it is."""
+        # Four results, as the layer unpacks them; it reads the value alone.
         return x, None, None, None
 
 
@@ -110,6 +111,7 @@ class CodesManager(BaseManager):
         """Let the quantizers that have a handler return what it returns, and the others numbers without a scale."""
         for proxy in (module for module in model.modules() if isinstance(module, QuantProxyFromInjector)):
             if proxy.export_handler is None:
+                # A layer without codes of its own gives its result the scale of its input, which a plain value has not.
                 proxy.create_quant_tensor = _passed_on
             else:
                 proxy.skip_create_quant_tensor = proxy.export_mode = enabled

@@ -79,6 +79,7 @@ def call_quantizers(model: nn.Module) -> None:
     """
     for layer in model.modules():
         if isinstance(layer, QuantRecurrentLayerMixin):
+            # Brevitas makes the second cell from quantizers by `_wrap_act_proxy`, and keeps it.
             layer.fast_mode, layer._fast_cell = True, None
             layer._wrap_act_proxy = lambda name, cell=layer.cell: _CalledProxy(getattr(cell, name))
             # With coupled gates, the last of four calls is the first one again.
@@ -94,6 +95,7 @@ def with_loops(model: nn.Module, codings: Mapping[QuantProxyFromInjector, Coding
     codings: how each of their quantizers quantizes.
     """
     for stack in [module for module in model.modules() if isinstance(module, QuantRecurrentStackBase)]:
+        # The class of a stack calls its layers by these lists, so that a loop in them is all that has to change.
         for directions in stack.layers:
             for direction, layer in enumerate(directions):
                 directions[direction] = _LOOPS[type(layer)](layer, codings)

@@ -78,9 +78,14 @@ def _broadcast(node: OnnxNode, array: np.ndarray, value: Traced) -> np.ndarray:
 
     Raises: CaptureError where it has other numbers for each image.
     """
-    while array.ndim and array.shape[0] == 1 and array.ndim >= max(len(value.shape), 2):
+    if array.ndim > len(value.shape):
+        raise node.refusal(
+            f"has a constant of the shape {list(array.shape)} for values of {len(value.shape)} axes, and so makes "
+            f"axes in front of the batch; use a constant with as many axes, or fewer"
+        )
+    while array.ndim == len(value.shape) and array.ndim > 1 and array.shape[0] == 1:
         array = array[0]
-    if array.ndim > len(value.shape) or (array.ndim == len(value.shape) and array.ndim > 1):
+    if array.ndim == len(value.shape) and array.ndim > 1:
         raise node.refusal(
             f"has a constant of the shape {list(array.shape)}, with numbers for each image of a batch; "
             f"use the same for all"
