@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from nnhw.flow.options import Options
     from nnhw.flow.tools.progress import Progress
 
+# Results go to standard output and all else to standard error, so that results can be piped.
 OUT = Console()
 ERR = Console(stderr=True)
+# 130 is 128 + SIGINT, as a shell reports a process that Ctrl-C has ended.
 EXIT_ERROR, EXIT_INTERRUPTED = 1, 130
 
 
@@ -32,6 +34,7 @@ class _Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
+            # A full disk or a missing permission is a message, too.
             with system_errors():
                 return super().invoke(ctx)
         except NnhwError as error:
@@ -54,6 +57,7 @@ def _show_error(error: NnhwError) -> None:
 app = typer.Typer(
     cls=_Commands,
     no_args_is_help=True,
+    # An exception that is no NnhwError is a mistake of nnhw: a report of it needs the plain traceback.
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -103,6 +107,7 @@ def _advising(
     try:
         yield
     except DoesNotFitError as error:
+        # `_Commands.invoke` shows the traceback.
         if ctx.find_root().params.get("debug"):
             raise
         from nnhw.fitting.advice import advise
@@ -145,6 +150,7 @@ def doctor() -> None:
 
     checks = diagnose()
     OUT.print(render_doctor(checks))
+    # Scripts ask by the exit code whether everything that is needed is there.
     if any(check.required and not check.found for check in checks):
         raise typer.Exit(EXIT_ERROR)
 
@@ -312,6 +318,7 @@ def fit(
         progress=_progress(),
     )
     OUT.print(render_fits(found))
+    # Scripts ask by the exit code whether the model fits anywhere.
     if not found.fitting:
         raise typer.Exit(EXIT_ERROR)
 
@@ -344,6 +351,7 @@ def ir(
     for path in written:
         OUT.print(f"wrote {path}", highlight=False, soft_wrap=True, markup=False)
     if not written:
+        # Not by rich, which takes brackets of shapes for markup, and wraps lines.
         typer.echo(staged.text(data).rstrip("\n"))
 
 
@@ -417,6 +425,7 @@ def trust(build: BuildPath) -> None:
 @app.command()
 def program(build: BuildPath) -> None:
     """Load a build into the board that is plugged in."""
+    # Under another name, as the command has that of the function.
     from nnhw.flow.running.finished import program as load
 
     load(build, _progress())
@@ -572,6 +581,7 @@ def export_driver(
 
 def main() -> None:
     """Run the command line."""
+    # In front of everything, so that a signal while modules are imported leaves nothing half-written.
     stop_on_signals()
     app(prog_name="nnhw")
 

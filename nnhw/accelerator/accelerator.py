@@ -28,7 +28,9 @@ from nnhw.ir.types import IntType
 from nnhw.reading import load_npz, parse_json
 
 FORMAT_VERSION = 6
+"""Version of the form of `accelerator.json`; files of any other version are refused."""
 _HASH = re.compile(r"[0-9a-fA-F]{16,64}")
+"""A model hash, in hex digits."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ class Accelerator:
         bare: list[Any] = [stage if (found := stage.config.program) is None else found.array for stage in self.stages]
         bare += [wire for wire in (self.input_format.unpacking, self.output_format.packing) if wire is not None]
         arrays: dict[str, np.ndarray] = {}
+        # `dump` numbers the arrays in the order in which it meets them, so equal hardware gives equal bytes.
         document = json.dumps(dump(tuple(bare), arrays)).encode() + pack_arrays(arrays)
         return hashlib.sha256(document).hexdigest()
 
@@ -100,6 +103,7 @@ class Accelerator:
     def device_bytes(self) -> tuple[int, int]:
         """(input, output) bytes of a frame in the device's identity; (1, 1) if its programs determine them."""
         if self.programs:
+            # The program that is loaded says how long frames are; an identity has no sizes of 0.
             return 1, 1
         return self.input_format.frame_bytes, self.output_format.frame_bytes
 
@@ -129,6 +133,7 @@ class Accelerator:
         """
         try:
             document = parse_json((folder / "accelerator.json").read_bytes())
+            # Files hold integers as narrow as they are; all code computes with int64.
             arrays = {key: widen_integers(array) for key, array in load_npz(folder / "accelerator.npz").items()}
         except (OSError, ValueError) as error:
             raise BuildError(
@@ -142,7 +147,9 @@ class Accelerator:
             )
         try:
             return _checked(load(document.get("accelerator"), arrays, {**engine_types(), **_TYPES}))
-        except Exception as error:  # a file that somebody changed may make any configuration fail in any way
+        # The types of fields are checked before, their values are not: in a file that somebody changed, these may make
+        # the checks and properties of any engine fail in any way, with an IndexError or a ZeroDivisionError as well.
+        except Exception as error:
             raise BuildError(
                 f"'{folder / 'accelerator.json'}' describes no accelerator ({error!r}); run 'nnhw build' again"
             ) from error
@@ -159,6 +166,7 @@ def _checked(loaded: Any) -> Accelerator:
         raise ValueError(f"it is of type {type(loaded).__name__}")
     for index, stage in enumerate(loaded.stages):
         for number, (source, port) in enumerate(stage.sources):
+            # -1 is the input of the accelerator. Only a late input may read a stage that comes later.
             end = len(loaded.stages) if number in stage.config.late_inputs else index
             if not -1 <= source < end or port < 0:
                 raise ValueError(f"stage '{stage.name}' reads output {port} of stage {source}")

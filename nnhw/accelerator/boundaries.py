@@ -113,7 +113,9 @@ class StoreBoundary:
         # `record.pixels` counts writes: a pixel with more channels than lanes takes several.
         pixels = record.stored_pixels[: record.pixels // max(1, count // self.array.lanes)]
         channels = values.reshape(len(values), values.shape[1], -1)[:, first : first + count, pixels]
+        # Memory holds codes less the zero of the tensor, so that they fit two's complement of few bits.
         codes = encode(np.moveaxis(channels, 1, 2) - record.zero, self.array.activation)
+        # Programs count addresses modulo the memory: a tensor may lie around its end.
         addresses = record.targets % self.array.words
         places = np.broadcast_to(addresses[None, :, None], (len(values), record.pixels, 1))
         # Planar: all pixels of the first channels are written before those of the next ones.

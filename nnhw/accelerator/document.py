@@ -46,6 +46,7 @@ def load(value: Any, arrays: Mapping[str, np.ndarray], types: Mapping[str, type]
     ValueError: a field is missing, unknown, or not of its type; besides, whatever the dataclasses raise.
     """
     if isinstance(value, list):
+        # Parameter objects have tuples alone, which can be hashed, so a list of JSON can be nothing else.
         return tuple(load(item, arrays, types) for item in value)
     if isinstance(value, dict):
         return _load_array(value, arrays) if "type" not in value else _load_fields(value, arrays, types)
@@ -70,6 +71,7 @@ def _load_fields(value: Mapping[str, Any], arrays: Mapping[str, np.ndarray], typ
     kinds = _field_types(types[name])
     if value.keys() - {"type"} != kinds.keys():
         raise ValueError(f"{name} has the fields {', '.join(kinds)}, given {', '.join(value.keys() - {'type'})}")
+    # All fields must be there, those with defaults too: a file without one is of another version.
     fields = {key: _as_word(load(value[key], arrays, types), kind) for key, kind in kinds.items()}
     for key, field in fields.items():
         if not _is_of(field, kinds[key]):
@@ -101,6 +103,7 @@ def _is_of(value: Any, kind: Any) -> bool:
             return False
         parts = parts[:1] * len(value) if parts[1:] == (...,) else parts
         return len(value) == len(parts) and all(map(_is_of, value, parts))
+    # `isinstance(True, int)` holds, and a flag in place of a number would go unnoticed.
     if kind in (int, bool, float, NoneType):
         return type(value) is kind
     if kind is str:

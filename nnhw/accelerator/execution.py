@@ -35,6 +35,7 @@ class Execution:
     def output(self) -> np.ndarray:
         """The bytes that leave the last stage, uint8 [`output_format.frame_beats`]: the lowest byte of each element."""
         last, element = self.elements[-1], self.accelerator.stages[-1].output.element
+        # Wider elements have left through a converter, one byte after the other, so each fits here.
         return ((encode(last, element) if element.bipolar else last) & 0xFF).astype(np.uint8)
 
     def patterns(self, boundary: Boundary) -> np.ndarray:
@@ -79,6 +80,7 @@ def execute(accelerator: Accelerator, codes: np.ndarray, before: Execution | Non
         # Where frames are steps, streams between values of the IR may carry heads, which need not be of the type.
         assert stage.output.element.holds(left) or (form.headed and not stage.node), stage.name
         elements.append(left)
+        # All outputs of a fork carry the same beats; other engines have one output.
         streams |= {(index, port): left for port in range(stage.config.o_ports)}
     return Execution(accelerator, tuple(elements), traces)
 

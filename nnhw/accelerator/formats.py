@@ -140,10 +140,12 @@ class InputFormat:
     def unpack(self, frames: np.ndarray) -> np.ndarray:
         """Return the codes int64 [N, *shape] of frames uint8 [N, frame_bytes]."""
         shifts = np.arange(self.per_byte) * self.element.bits
+        # The beat in front of a step has no codes.
         head = self.headed * self.stream.lanes
         if self.lanes:
             count = head + self.elements
             bits = np.unpackbits(frames, axis=1, count=count * self.element.bits, bitorder="little")
+            # Elements may begin within a byte, so they are put together bit by bit.
             places = 1 << np.arange(self.element.bits)
             patterns = (bits.reshape(len(frames), count, -1) * places).sum(axis=2)
         else:
@@ -176,6 +178,7 @@ class InputFormat:
         if begins is None:
             return patterns
         heads = np.zeros((len(codes), self.stream.lanes), dtype=patterns.dtype)
+        # A whole beat in front keeps the beats of the codes aligned; only its lowest bit says something.
         heads[:, 0] = begins
         return np.concatenate([heads, patterns], axis=1)
 
@@ -260,6 +263,7 @@ class OutputFormat:
         if self.packing is None:
             return beats
         bits = np.unpackbits(beats, axis=1, bitorder="little").reshape(len(beats), self.elements, -1)
+        # What fills up the bytes of an element, copies of its sign, is not sent.
         kept = bits[:, :, : self.element.bits].reshape(len(beats), -1)
         return np.packbits(kept, axis=1, bitorder="little")
 
@@ -268,6 +272,7 @@ class OutputFormat:
         streamed = stream_order(values.reshape(len(values), *(self.streamed or self.shape)))
         # Exact: values of a format are multiplier * element + offset.
         elements = (streamed - self._stream_offsets()) // self.multiplier
+        # Not `encode` for numbers: it cuts them to their bits, and the sign has to fill the last byte.
         patterns = encode(elements, self.element) if self.element.bipolar else elements
         shifts = 8 * np.arange(self.element_bytes)
         return ((patterns[:, :, None] >> shifts) & 0xFF).astype(np.uint8).reshape(len(values), -1)
@@ -282,6 +287,7 @@ class OutputFormat:
     def unpack_beats(self, frames: np.ndarray) -> np.ndarray:
         """Return the values int64 [N, *shape] of bytes uint8 [N, frame_beats] from the last engine."""
         parts = frames.astype(np.int64).reshape(len(frames), -1, self.element_bytes)
+        # The bits above an element are copies of its sign, which `decode` makes again.
         return self._values((parts << (8 * np.arange(self.element_bytes))).sum(axis=2) & ((1 << self.element.bits) - 1))
 
     def _values(self, patterns: np.ndarray) -> np.ndarray:

@@ -49,6 +49,7 @@ class FrameOrder:
             real, wanted = np.zeros((2, len(step), sequences), np.int64)
             real[:, : len(group)] = step < given[group]
             wanted[:, : len(group)] = firsts[group] + step
+            # Row by row: the steps of the same number of all sequences of the group follow one another.
             row = (real * wanted).reshape(-1)
             frames = count + np.arange(len(row))
             places[row[real.reshape(-1) == 1]] = frames[real.reshape(-1) == 1]

@@ -52,6 +52,7 @@ class LaneArithmetic:
             return "xnor" if self.activation.bipolar else "select"
         if self.activation.bipolar:
             return "gate"
+        # -1..0 is ternary as well, in which no weight happens to be +1.
         return "ternary" if self.weight.low == -1 and self.weight.high <= 1 else "product"
 
     @property
@@ -62,6 +63,7 @@ class LaneArithmetic:
     @property
     def planes(self) -> int:
         """Bit planes in which products are added up: the bits of the narrower factor; 1 for kinds without products."""
+        # Each lane gives one number here, of which there is only a sign or a complement to choose.
         if self.kind in ("xnor", "select", "ternary"):
             return 1
         return min(self.activation.bits, self.weight.bits)
@@ -105,6 +107,7 @@ class LaneArithmetic:
 
     def raw_sums(self, activations: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Return the raw sums int64 [n, outputs] of activations [n, inputs] and weights [outputs, inputs]."""
+        # Defined by the true sums, not by what the hardware adds: tests compare the two.
         sums = np.asarray(activations, dtype=np.int64) @ np.asarray(weights, dtype=np.int64).T
         return (sums - self.offsets(weights)) // self.multiplier
 

@@ -81,6 +81,7 @@ class BroadcastModel:
         if self.started < self.start:
             self.started += 1
             self.o_valids = [self.started == self.start]
+            # The memory is still on its way, which counts as a change, so that no one takes the network for still.
             return True
         self.beat = (self.beat + o_readies[0]) % self.beats
         return o_readies[0]

@@ -18,6 +18,7 @@ from nnhw.errors import MappingError
 from nnhw.ir.types import BIPOLAR, IntType
 
 OPERATIONS = ("sum", "dot", "max")
+"""What a channelwise engine can do with the taps of a window; see `ChannelwiseConfig.op`."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,7 @@ class ChannelwiseConfig(RequantizingConfig):
     @property
     def raw_latency(self) -> int:
         """Moves from the last tap to the raw result: one for the operands of 'dot', the tree, one for the ring."""
+        # Without weights there is no memory to wait for, so elements go into the tree at once.
         return (self.op == "dot") + self.tree_levels + (self.steps > 1)
 
     @property
@@ -182,6 +184,7 @@ class ChannelwiseConfig(RequantizingConfig):
             raw = pixels.max(axis=1)
         else:
             sums = (pixels * self.factors.T[None]).sum(axis=1)
+            # Exact: offsets have the parity of all sums, see `LaneArithmetic.raw_range`.
             raw = (sums - self.offsets) // self.multiplier
         return self.requantized(raw).reshape(-1, self.lanes)
 

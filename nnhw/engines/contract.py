@@ -63,6 +63,7 @@ class EngineConfig(ABC):
     @property
     def kind(self) -> str:
         """Name of the engine in reports and pictures."""
+        # So that engines of the user's own, too, have a name without saying one.
         return type(self).__name__.removesuffix("Config").lower()
 
     @property
@@ -164,6 +165,7 @@ class RequantizingConfig(EngineConfig):
     @property
     def latency(self) -> int:
         """Cycles from the last element that a result needs to the result behind the output buffer, without stalls."""
+        # The last one is the output buffer.
         return self.raw_latency + (self.requantizer.latency if self.requantizer else 0) + 1
 
     @property

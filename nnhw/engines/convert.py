@@ -76,6 +76,7 @@ class ConvertConfig(EngineConfig):
 
     def model(self) -> RegisterModel:
         """Return the cycle model: one register, ready again in the cycle in which it is emptied."""
+        # Equal lanes are a register that takes one and gives one.
         if self.o_lanes >= self.i_lanes:
             return RegisterModel(take=self.o_lanes // self.i_lanes)
         return RegisterModel(give=self.i_lanes // self.o_lanes)

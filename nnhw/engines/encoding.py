@@ -59,6 +59,7 @@ def pack_bytes(patterns: np.ndarray, bits: int) -> np.ndarray:
     -------
     uint8 [words, bytes]: the lowest byte first, the last one filled up with zeros.
     """
+    # The bytes of the integers are looked at, so their order must not depend on the machine.
     patterns = np.ascontiguousarray(patterns, dtype="<i8")
     count, lanes = patterns.shape
     # Of a pattern wider than its 64-bit integer, the bits above are zeros.

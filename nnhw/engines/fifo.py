@@ -81,6 +81,7 @@ class FifoConfig(EngineConfig):
     @property
     def cycles(self) -> int:
         """Cycles in which a frame passes, if no other engine makes it wait."""
+        # The one port writes each beat and reads it.
         return 2 * self.beats if self.large else self.beats
 
     @property
@@ -120,12 +121,14 @@ class FifoModel:
         self.unbounded = depth is None
         self.words = depth - 1 if depth else 1 << 62
         self.level = 0  # words in the memory
+        # The least depth that has a memory; shallower FIFOs are other hardware.
         self.high_water = 3
         self.was_full = False
         self.o_valid = False
 
     def ready(self, o_ready: bool) -> bool:
         """Return whether the memory has room, and its port is free."""
+        # A writer may have the port while the reader pauses, or has nothing to read.
         return self.level < self.words and (not self.large or self.pause or not self.level)
 
     def step(self, i_valid: bool, o_ready: bool) -> bool:
@@ -150,6 +153,7 @@ class FifoModel:
     def _step_large(self, i_valid: bool, o_ready: bool) -> bool:
         """Write a word or read one: the reader has the port, but pauses after each word, and while nothing leaves."""
         before = (self.o_valid, self.pause)
+        # What leaves the output register makes room for the word that is read in the same cycle.
         write, move = i_valid and self.ready(o_ready), o_ready or not self.o_valid
         read = move and self.level > 0 and not self.pause
         if move:

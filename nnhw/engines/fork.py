@@ -71,6 +71,7 @@ class ForkModel:
         # A beat goes to all outputs at once, so it comes in only when no copy of the one before is left.
         pending = [valid and not ready for valid, ready in zip(self.o_valids, o_readies, strict=True)]
         after = [True] * len(pending) if i_valids[0] and not any(pending) else pending
+        # The same copies may be pending before and after, of two beats: that is a change, too.
         changed = after != self.o_valids or pending != self.o_valids
         self.o_valids = after
         return changed

@@ -66,9 +66,7 @@ class SumConfig(RequantizingConfig):
     @property
     def raw(self) -> IntType:
         """Type of a sum."""
-        # Sorted, because a negative factor exchanges the ends of a range.
-        ends = [sorted((factor * i.low, factor * i.high)) for factor, i in zip(self.factors, self.inputs, strict=True)]
-        return IntType(sum(low for low, _ in ends), sum(high for _, high in ends))
+        return type_of_sum(self.inputs, self.factors)
 
     @property
     def terms(self) -> tuple[tuple[int, int, int], ...]:
@@ -96,6 +94,13 @@ class SumConfig(RequantizingConfig):
     def model(self) -> JoinedPipelineModel:
         """Return the cycle model."""
         return JoinedPipelineModel(len(self.inputs), self.latency)
+
+
+def type_of_sum(types: Sequence[IntType], factors: Sequence[int]) -> IntType:
+    """Return the exact range of a weighted sum of numbers of some types."""
+    # Sorted, because a negative factor exchanges the ends of a range.
+    ends = [sorted((factor * kind.low, factor * kind.high)) for factor, kind in zip(factors, types, strict=True)]
+    return IntType(sum(low for low, _ in ends), sum(high for _, high in ends))
 
 
 def signed_digits(factor: int) -> list[tuple[int, int]]:
@@ -127,6 +132,7 @@ class JoinedPipelineModel:
 
     def ready(self, o_readies: Sequence[bool], i_valids: Sequence[bool]) -> list[bool]:
         """Return whether the pipeline moves and every input has a beat."""
+        # No input is taken before all are there, so beats stay aligned without counters.
         return [self.pipeline.ready(o_readies[0]) and all(i_valids)] * self.inputs
 
     def step(self, i_valids: Sequence[bool], o_readies: Sequence[bool]) -> bool:
@@ -199,6 +205,7 @@ class ConcatModel:
 
     def ready(self, o_readies: Sequence[bool], i_valids: Sequence[bool]) -> list[bool]:
         """Return for each input whether the register takes its beat."""
+        # Of the inputs, only the one whose turn it is can be taken, even if others have beats.
         readies = [False] * self.inputs
         turn = self.turns[self.beat]
         readies[turn] = (o_readies[0] or not self.o_valids[0]) and self._may(turn, i_valids)

@@ -47,6 +47,7 @@ class LoopNest:
     def addresses(self, start: int = 0) -> list[int]:
         """Return every address of one walk from `start` on, in order: the golden output of the hardware."""
         offsets = [start]
+        # From the outermost loop inwards, each offset becomes one for each iteration.
         for count, stride in zip(reversed(self.counts), reversed(self.strides), strict=True):
             offsets = [offset + index * stride for offset in offsets for index in range(count)]
         return [offset % (1 << self.address_bits) for offset in offsets]

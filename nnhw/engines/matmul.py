@@ -165,6 +165,7 @@ class MatmulConfig(EngineConfig):
     @property
     def tree_levels(self) -> int:
         """Register stages from factors to the sum of a beat, the same in all cells: those of the slowest kind."""
+        # Sums of all cells enter the drain together, so the faster kind of cells waits.
         in_logic = self.arithmetic.tree_levels(self.simd) if self.dsp_pe < self.pe else 0
         in_dsp = self.arithmetic.dsp_levels(self.simd) if self.dsp_pe else 0
         return max(in_logic, in_dsp)
@@ -177,6 +178,7 @@ class MatmulConfig(EngineConfig):
     @property
     def late(self) -> int:
         """1 if some weights take two cycles to read, so that everything waits a cycle for them; else 0."""
+        # All weights of a beat must come together: one late memory delays the whole array.
         return int(self.split_logic or self.tail_words > 0 or self.registered)
 
     @property

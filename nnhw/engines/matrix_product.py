@@ -31,7 +31,7 @@ class MatrixProductConfig(RequantizingConfig):
     steps: beats of a sum.
     folds: of a frame: how often all cells have a sum.
     drain: sums that leave in one cycle; divides `cells`, and `cells / drain` is at most `steps`.
-    period: of results, which take the rows of the requantizer again and again; a multiple of `drain`.
+    period: number of results after which the channels of the requantizer begin again; a multiple of `drain`.
     requantizer: applied to the sums; None: raw sums leave.
     dsp: products are made in DSP blocks, where `can_use_dsp`.
 
@@ -131,6 +131,7 @@ class MatrixProductConfig(RequantizingConfig):
     def golden(self, *beats: np.ndarray) -> np.ndarray:
         """Return the output beats int64 [o_beats, drain] of the beats of both inputs (values)."""
         left, right = (np.asarray(x, dtype=np.int64).reshape(self.folds, self.steps, -1, self.simd) for x in beats)
+        # Neighbouring cells take the same elements of the left stream.
         raw = (left.repeat(self.spread, axis=2) * right).sum(axis=(1, 3)).reshape(-1, self.period)
         return self.requantized(raw).reshape(-1, self.drain)
 

@@ -28,8 +28,9 @@ class NormConfig(RequantizingConfig, RowConfig):
     requantizer: applied to the results, one row of it for each channel; None: they leave as they are.
     dsp: products are made in DSP blocks, those that `can_use_dsp`.
 
-    Timing: see `RowConfig`. Of sum and squares the spread is made, bit by bit of the sum; it is brought to its highest
-    bits, two places a cycle; a number is divided by it, a quotient bit a cycle, and a root takes two of them at a time.
+    Timing: see `RowConfig`. The spread is computed from the sum and the squares, with one bit of the sum in each cycle.
+    It is shifted up, two places a cycle, until one of its two highest bits is 1. A constant is divided by it, with one
+    bit of the quotient in each cycle, and the root takes two of these bits at a time.
     """
 
     op: IntegerNorm
@@ -70,6 +71,7 @@ class NormConfig(RequantizingConfig, RowConfig):
         if not self.op.centered:
             odd = self.length >> self.even_bits
             return IntType(odd * self.source.low, odd * self.source.high)
+        # The sum of the row has the element itself, so only the other elements can be far from it.
         reach = (self.length - 1) * (self.source.high - self.source.low)
         return IntType(-max(reach, 1), max(reach, 1))
 
@@ -97,6 +99,7 @@ class NormConfig(RequantizingConfig, RowConfig):
     def spread_bits(self) -> int:
         """Bits of the spread, an even number, at least those of the number whose root is taken."""
         reach = self.source.high - self.source.low
+        # The greatest variance of numbers in a range is a quarter of its square, half of them at either end.
         most = self.length**2 * reach**2 // 4 if self.op.centered else self.length * self.squared.high
         bits = (most + self.op.epsilon).bit_length()
         return max(ROOT_BITS, bits + bits % 2)

@@ -135,6 +135,7 @@ def pipeline(inputs: int, latency: int) -> JoinedPipelineModel:
 ENGINES: dict[type[Op], type[OwnEngine]] = {}
 """The class of the registered engine of each operator."""
 _BUILT_IN = frozenset(OPS)
+"""Names of the operators that nnhw has itself: registered ones are added to `OPS` later."""
 
 
 def register(operator: type[Op], engine: type[OwnEngine]) -> None:
@@ -155,10 +156,11 @@ def register(operator: type[Op], engine: type[OwnEngine]) -> None:
     for kind, base in ((operator, Op), (engine, OwnEngine)):
         if not (isinstance(kind, type) and issubclass(kind, base) and kind is not base):
             raise InputError(f"register needs a subclass of {base.__name__}, given {kind!r}")
+        # In `vars`, as a subclass that forgot the decorator inherits the parameters of its base.
         if "__dataclass_params__" not in vars(kind) or not vars(kind)["__dataclass_params__"].frozen:
             raise InputError(f"'{kind.__name__}' must be a frozen dataclass; write @dataclass(frozen=True) above it")
     name = getattr(operator, "name", "")
-    if not name.isidentifier():
+    if not (isinstance(name, str) and name.isidentifier()):
         raise InputError(f"'{operator.__name__}' needs a `name` of letters, digits and underscores, given {name!r}")
     if name in _BUILT_IN:
         raise InputError(f"the operator '{name}' is one of nnhw's; give '{operator.__name__}' another `name`")
@@ -171,10 +173,12 @@ def register(operator: type[Op], engine: type[OwnEngine]) -> None:
     )
     if other is not None:
         raise InputError(f"an engine '{engine.__name__}' is registered, of operator '{other.name}'; rename one of them")
+    annotations = _resolved(engine)
     # The same file was read before: the new classes replace those of then.
     if known is not None:
         ENGINES.pop(known, None)
-    engine.__annotations__ = _resolved(engine)
+    engine.__annotations__ = annotations
+    # Last, when nothing can fail any more: a refused pair leaves no trace.
     OPS[name] = operator
     ENGINES[operator] = engine
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 BYTE_BITS = 8
+"""Bits of what comes in and leaves at once."""
 
 
 @dataclass(frozen=True)

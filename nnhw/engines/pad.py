@@ -109,6 +109,7 @@ class PadModel:
 
     def ready(self, o_ready: bool) -> bool:
         """Return whether the output register takes a beat of the input."""
+        # While border leaves, the input waits.
         return (o_ready or not self.o_valid) and self.inside[self.beat]
 
     def step(self, i_valid: bool, o_ready: bool) -> bool:

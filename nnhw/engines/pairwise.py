@@ -20,6 +20,7 @@ OPERATIONS: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "maximum": np.maximum,
     "minimum": np.minimum,
 }
+"""The meaning of each operation, element by element."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,7 @@ def pair_range(op: str, left: IntType, right: IntType) -> IntType:
     """Return the type of the raw results of a pairwise engine, for an op and the types of its operands."""
     if op == "product":
         return product_range(left, right)
+    # One bit: the maximum is OR of both, the minimum AND.
     if left.bipolar and right.bipolar:
         return BIPOLAR
     # Maximum and minimum rise with both operands, so the ends of their ranges give the ends of the result's.

@@ -70,6 +70,7 @@ class PoolModel:
         before = self.o_valid
         if before and not o_ready:
             return False
+        # Maxima of the first taps stay inside, in the ring.
         self.o_valid = i_valid and self.beat >= self.silent
         if i_valid:
             self.beat = (self.beat + 1) % self.period

@@ -97,6 +97,7 @@ class RowConfig(EngineConfig):
     @property
     def interval(self) -> int:
         """Cycles of a row, if nothing stalls."""
+        # Rows come in and are solved at the same time, so the longer of the two decides.
         return max(self.chunks, self.waiting + 2)
 
     @property
@@ -143,18 +144,21 @@ class RowModel:
     def step(self, i_valid: bool, o_ready: bool) -> bool:
         """Write a word, read a word, solve constants."""
         take = i_valid and self.ready(o_ready)
+        # Once begun, a row is read to its end: its constants stay until the next ones are solved.
         wanted = self.given > 0 or self.waited == self.done
         read = wanted and self.pipeline.ready(o_ready)
         moved = self.pipeline.step(wanted, o_ready)
         solving = 0 < self.waited < self.done
         self.waited += solving
         if read:
+            # The constants are taken over with the first word, which frees the solver.
             if self.given == 0:
                 self.waited = 0
             self.given = (self.given + 1) % self.chunks
         if take:
             self.taken = (self.taken + 1) % self.chunks
             if self.taken == 0:
+                # The row is complete: what is collected of it goes to the solver.
                 self.waited = 1
         self.level += take - read
         self.o_valid = self.pipeline.o_valid

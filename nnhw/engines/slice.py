@@ -73,6 +73,7 @@ class SliceModel:
 
     def ready(self, o_ready: bool) -> bool:
         """Return whether the register takes the next beat, or drops it."""
+        # Beats to be dropped never wait: whoever is behind may wait for another branch of the same stream.
         return o_ready or not self.o_valid or not self.first <= self.beat < self.end
 
     def step(self, i_valid: bool, o_ready: bool) -> bool:

@@ -82,6 +82,7 @@ class PowersConfig(RowConfig):
         """`keep` by beats, 0 or 1, int64 [beats, lanes]: one period of it, where it is periodic."""
         assert self.keep is not None
         beats = self.keep.reshape(-1, self.lanes).astype(np.int64)
+        # Whole rows: the counter of flags then begins anew with a row.
         periods = (rows * self.chunks for rows in range(1, self.rows + 1) if self.rows % rows == 0)
         return next(beats[:count] for count in periods if (beats.reshape(-1, count, self.lanes) == beats[:count]).all())
 
@@ -112,8 +113,8 @@ class SharesConfig(RequantizingConfig, RowConfig):
     requantizer: applied to the shares, one row of it for each channel; None: they leave as they are.
     dsp: products are made in DSP blocks.
 
-    Timing: see `RowConfig`. The sum is brought to its highest bit, a place a cycle, and a number is divided by it, a
-    quotient bit a cycle.
+    Timing: see `RowConfig`. The sum is shifted up, one place a cycle, until its highest bit is 1. Then a constant is
+    divided by it, with one bit of the quotient in each cycle.
     Range: the greatest of the powers of each row is 2**15 or more.
     """
 

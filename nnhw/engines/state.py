@@ -96,6 +96,7 @@ class StateModel:
 
     def __init__(self, config: StateConfig) -> None:
         self.chunks, self.words = config.chunks, config.memory.words
+        # Nobody has written these states. They are read all the same, and the start leaves in their place.
         self.level = config.sequences * config.chunks
         self.beat = 0
         self.o_valids = [False]
@@ -107,6 +108,7 @@ class StateModel:
     def ready(self, o_readies: Sequence[bool], i_valids: Sequence[bool]) -> list[bool]:
         """Return whether the head is taken with the last beat, and whether the memory has room."""
         last = self.beat == self.chunks - 1
+        # The head stays with the last beat, so that one beat serves the whole step without a register.
         return [last and self._reads(i_valids[HEAD], o_readies[0]), self.level < self.words]
 
     def step(self, i_valids: Sequence[bool], o_readies: Sequence[bool]) -> bool:

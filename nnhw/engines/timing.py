@@ -81,6 +81,7 @@ class Schedule:
 
         If the period does not follow on the lead, only the frames of the lead are known and returned.
         """
+        # Without a period all distances are alike; where frames between lead and period are unknown, nothing follows.
         repeated = itertools.cycle(self.period or (self.interval_cycles,)) if self.joined else ()
         distances = itertools.islice(itertools.chain(self.lead, repeated), max(0, frames - 1))
         return list(itertools.accumulate(distances, initial=self.latency_cycles - 1))[:frames]
@@ -95,6 +96,7 @@ class Schedule:
         if self.frames is None or len(ends) < self.frames:
             return None
         period = max(1, len(self.period))
+        # Over a whole period: a part of it has another mean.
         return Fraction(ends[-1] - ends[-1 - period], period)
 
 
@@ -118,6 +120,7 @@ def schedule_of(run: NetworkRun, settled: NetworkRun | None = None) -> Schedule:
 
 def _shortest(period: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shortest part of a period that gives all of it when it is repeated."""
+    # Several frames may bring the network back to its state while their distances repeat sooner.
     sizes = [size for size in range(1, len(period) + 1) if len(period) % size == 0]
     return next(period[:size] for size in sizes if period[:size] * (len(period) // size) == period)
 
@@ -214,6 +217,7 @@ def run_network(
     first: int | None = None
     still = True
     for cycle in range(limit_cycles):
+        # The output never blocks, so a beat that is there leaves in this cycle.
         if network.o_valid:
             done += 1
             if done % o_beats == 0:
@@ -274,6 +278,7 @@ TURN_CYCLES = 20
 
 def _pace(ends: Sequence[int]) -> float:
     """Return the mean cycles per frame in the later half of a run, from the ends of its frames; 0 if it has too few."""
+    # The first half counts as filling up, in which engines in front are faster than in the long run.
     half = ends[len(ends) // 2 :]
     return (half[-1] - half[0]) / (len(half) - 1) if len(half) > 1 else 0.0
 
@@ -316,6 +321,7 @@ def run_until_periodic(
     # The number of frames that had ended when the network was in this state at the end of a frame.
     seen: dict[Hashable, int] = {}
     first, quiet, ends = -1, 0, network.frame_ends[-1]
+    # At rest, as in the first cycle, a network is still; behind a step that offered a beat, it is stuck then.
     while quiet <= frame_cycles and not (quiet and network.is_still):
         frames = len(ends)
         cycle, quiet = network.cycle, quiet + 1
@@ -323,7 +329,9 @@ def run_until_periodic(
             first = cycle
         if len(ends) > frames:
             quiet = 0
+            # 0 for a state that is new: it was stored with this number of frames.
             period = frames - seen.setdefault(network.state(), frames)
+            # A trial of a shallower FIFO ends here, behind one frame, if that was too slow.
             slower = latency is not None and ends[0] - first + 1 > latency
             if slower or period or (len(ends) >= most[0] and cycle >= most[1]):
                 return NetworkRun(first, tuple(ends), period, network.model_ends)
@@ -354,6 +362,7 @@ class _Held:
     def __init__(self, model: Any) -> None:
         self._model = model
         self._held = True
+        # A network tells the kinds of models apart by this attribute, so a held one has the same.
         if hasattr(model, "o_valids"):
             self.o_valids = [False] * len(model.o_valids)
             self.late_inputs = getattr(model, "late_inputs", ())
@@ -501,6 +510,7 @@ class _Network:
         model: Any = self._models[held]
         model.release()
         shown = model.o_valids if hasattr(model, "o_valids") else [model.o_valid]
+        # Streams remember what they saw last, and this model was not stepped: they are told.
         for wire, valid in zip(self._outputs[held], shown, strict=True):
             self._valids[wire] = valid
             self._awake[self._readers[wire]] = True
@@ -529,6 +539,7 @@ class _Network:
                 left[o_wire] -= 1
                 if not left[o_wire]:
                     self._ended(o_wire)
+            # Before the step, which changes what the model answers: this is its answer in this cycle.
             ready = model.ready(o_ready)
             awake[index] = model.step(valids[i_wire], o_ready)
             # All handshakes are plain bools, so `is not` says whether they differ.
@@ -593,6 +604,7 @@ def _wire(
         for index, model in enumerate(models)
     ]
     entries = [[entry if isinstance(entry, tuple) else (entry, 0) for entry in row] for row in sources]
+    # Each stream once, but for the last one, which leaves the network.
     fed = sorted(wires.get(entry, -1) for row in entries for entry in row)
     backwards = [
         source >= index and port not in late_inputs(models[index])
@@ -634,12 +646,14 @@ class PipelineModel:
             self.buffered -= o_ready
             return o_ready
         changed = i_valid
+        # Less than two results are there, so it is one at most.
         if o_ready and self.buffered:
             self.buffered, changed = 0, True
         self.move += 1
         due = self.due
         if i_valid:
             if self.beat >= self.silent:
+                # A move has been counted for this cycle already.
                 first = self.move + self.latency - 1
                 if self.burst == 1:
                     due.append(first)
@@ -677,6 +691,7 @@ class RegisterModel:
     def step(self, i_valid: bool, o_ready: bool) -> bool:
         """Pass one clock edge: hand out one of `give` beats, take one of `take`."""
         before = self.o_valid
+        # A register that gives its last beat takes another in the same cycle: a stream of equal widths never pauses.
         take, give = i_valid and (not before or (o_ready and self.left == 1)), before and o_ready
         if give:
             self.left -= 1

@@ -72,6 +72,7 @@ class UnpackModel:
 
     def __init__(self, config: UnpackConfig) -> None:
         self.config = config
+        # The register is filled from the top, so an empty one has its next beat behind the top.
         self.base = config.steps  # where the next beat begins, in steps from the bottom of the register
         self.beat = 0
         self.o_valid = False
@@ -82,6 +83,8 @@ class UnpackModel:
 
     def ready(self, o_ready: bool) -> bool:
         """Return whether there is room for a byte."""
+        # A byte is shifted in from the top: the beat that leaves must make room for it, or end the frame, whose rest is
+        # dropped.
         leaves = self.base + self.config.o_steps >= self.config.i_steps or self._last
         return not self.o_valid or (o_ready and leaves)
 

@@ -150,6 +150,8 @@ class WindowConfig(EngineConfig):
     @property
     def rows_left(self) -> int:
         """Input rows that the last row of blocks frees: all that remain of the frame."""
+        # Frames follow one another in the buffer, so rows below the last block go with it, even if no window reads
+        # them.
         return self.height - (self.blocks[0] - 1) * self.rows_step
 
     @property
@@ -184,6 +186,7 @@ class WindowConfig(EngineConfig):
     @property
     def reads(self) -> int:
         """Words that are read from a large RAM between two pauses, in each of which a word can come in."""
+        # In a frame, all words that come in must find a pause.
         return max(1, self.o_beats // self.i_beats)
 
     def nest(self) -> LoopNest:
@@ -196,8 +199,10 @@ class WindowConfig(EngineConfig):
         (stride_y, stride_x), (step_y, step_x), chunks = self.stride, self.dilation, self.chunks
         group_chunks, row = chunks // self.groups, self.row_words
         loops = [(group_chunks, 1), (self.kernel[1], step_x * chunks)]
+        # Fewer loops are fewer counters.
         if self.groups == 1 and (step_x == 1 or self.kernel[1] == 1):
             loops = [(self.kernel[1] * chunks, 1)]
+        # A repeat goes back to the same window, hence a stride of 0.
         loops += [(self.kernel[0] // self.row_lanes, step_y * row), (self.repeats, 0)]
         if self.groups > 1:
             loops.append((self.groups, group_chunks))
@@ -237,6 +242,8 @@ class WindowConfig(EngineConfig):
         is in the order of the stream.
         """
         kernel_y, kernel_x = self.kernel
+        # As axes: chunk, lane of a chunk, row step, row lane, column; the stream goes by row step, column, chunk, row
+        # lane, lane.
         index = np.arange(self.group_channels * kernel_y * kernel_x).reshape(
             self.chunks // self.groups, self.channel_lanes, kernel_y // self.row_lanes, self.row_lanes, kernel_x
         )
@@ -259,6 +266,7 @@ class WindowConfig(EngineConfig):
         for y, x in self._pixels():
             (step_y, step_x), (rows, columns) = self.dilation, self.extent
             window = frame[y : y + rows : step_y, x : x + columns : step_x].transpose(2, 0, 1)
+            # Channels come first in a window, so groups of them are consecutive parts.
             for group in window.reshape(self.groups, -1):
                 windows += [group[self.weight_order()].reshape(-1, self.simd)] * self.repeats
         return np.concatenate(windows)
@@ -344,6 +352,7 @@ class WindowModel:
         """Decide whether the reader pauses in the next cycle: after `reads` words, and while nothing leaves."""
         self.since += read
         full = self.since == self.reads
+        # A pause costs nothing while the output is blocked, and lets a word in.
         self.pause = full or not move
         if full:
             self.since = 0

@@ -145,6 +145,7 @@ class Family:
 
     def large_rams(self, depth: int, bits: int) -> int | None:
         """Return how many large RAMs a memory takes; None if the family has none, or one has too few words."""
+        # Only its width is extended: there is no multiplexer of several large RAMs behind one another.
         if self.large_ram is None or depth > self.large_ram.words:
             return None
         return -(-bits // self.large_ram.bits)

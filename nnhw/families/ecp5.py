@@ -88,6 +88,7 @@ ECP5 = Family(
     speeds=("6", "7", "8"),
     clock_sources=("core", "none"),
     platform="lfe5",
+    # Modes of 9 bits and more use the ninth bit of each byte, narrower ones do not.
     block_ram=BlockRam(
         # Lattice, ECP5 memory usage guide (FPGA-TN-02204). 36 bits: one port reads, the other writes.
         modes=((512, 36), (1024, 18), (2048, 9), (4096, 4), (8192, 2), (16384, 1)),

@@ -50,6 +50,7 @@ def _flip_flops(device: str) -> tuple[str, ...]:
 def _cells_lc(cells: Counts) -> int:
     """Return a lower bound of a netlist's logic cells: at best each LUT has a carry and a flip-flop beside it."""
     flip_flops = sum(number for kind, number in cells.items() if kind.startswith("SB_DFF"))
+    # The three share a cell only where they belong together, which placement decides.
     return max(cells.get("SB_LUT4", 0), cells.get("SB_CARRY", 0), flip_flops)
 
 
@@ -102,6 +103,7 @@ ICE40 = Family(
     title="iCE40",
     devices=("up5k", "hx8k", "hx4k", "hx1k", "lp8k", "lp1k", "u4k"),
     speeds=("",),
+    # A PLL has a pin of its own, from which the clock reaches it directly (SB_PLL40_PAD).
     clock_sources=("pad", "core", "none"),
     platform="ice40",
     block_ram=BlockRam(

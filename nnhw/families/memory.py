@@ -48,10 +48,14 @@ class BlockRam:
 @lru_cache(maxsize=1 << 16)  # the mapping asks for few shapes, each of them thousands of times
 def _shape(ram: BlockRam, depth: int, bits: int, rom: bool, parts: int) -> tuple[int, int]:
     shapes = []
+    # From the deepest shape on: of equal costs `min` takes the first one, as synthesis does.
     for words, width in reversed(ram.modes):
         mask = 1 if rom else min(ram.write_mask_bits, width)
         banks = -(-depth // words)
+        # All banks have the same low address bits, so bits of several banks may lie side by side in one block RAM. Each
+        # part of a word is filled up to whole units of the write mask.
         count = -(-banks * parts * -(-bits // parts // mask) * mask // width)
+        # A multiplexer among the banks for each bit that is read; a decoded write enable for each bank and part.
         logic = (banks - 1) * bits + (banks * parts if banks > 1 and not rom else 0)
         shapes.append((ram.units * count + logic / 2, count, banks))
     return min(shapes, key=lambda shape: shape[0])[1:]

@@ -137,6 +137,7 @@ class Inventory:
         items = self.items
         if not (count and items):
             return NOTHING
+        # The counts of a list of one item are multiplied: such lists are common, and nested ones cost time.
         return Inventory(((count * items[0][0], items[0][1]),) if len(items) == 1 else ((count, self),))
 
     def reduced(self, share: float | Share) -> Inventory:
@@ -304,6 +305,7 @@ def rom_register(depth: int, bits: int) -> Inventory:
 
 def memory(depth: int, bits: int, parts: int = 1) -> Inventory:
     """List a memory in block RAM that is written and read; `parts` of a word are written separately."""
+    # The common memory in one part has a key of its own in the caches, the same as without the parameter.
     return _part(Kind.MEMORY, depth, bits, *([parts] if parts > 1 else []))
 
 

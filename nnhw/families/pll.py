@@ -77,7 +77,9 @@ class PllLimits:
     def _settings(self, input_hz: int) -> Iterator[PllSettings]:
         """Yield all settings, the fastest phase detector first."""
         for input_divider in self.input_dividers:
+            # Fractions: whether a clock is within a limit must not depend on rounding.
             phase_hz = Fraction(input_hz, input_divider)
+            # Undivided, the detector has the clock of the oscillator, whose own limits are checked already.
             if input_divider > 1 and not _within(phase_hz, self.phase_hz):
                 continue
             for multiplier in self._multipliers(phase_hz):

@@ -37,8 +37,8 @@ class PartRow(NamedTuple):
 
     Parameters
     ----------
-    number: how many; negative for what other rows have too much, and synthesis leaves out. Of LUTs, flip-flops and
-        other parts that are counted as cells there is one part with all of them.
+    number: how many of the part. A negative number corrects other rows, for bits that synthesis leaves out. LUTs,
+        flip-flops and other parts that are counted as cells are one part with all of their cells.
     part: its kind and sizes.
     share: share of the LUTs of these parts that synthesis leaves, 0 to 1.
     cost: of all of them.
@@ -78,6 +78,7 @@ class Prices:
         lc = ff = 0.0
         ebr = dsp = spram = 0
         for count, item in inventory.items:
+            # Classes are compared, not asked for with isinstance: this loop is the innermost one of every search.
             if item.__class__ is Part:
                 one = self.part(item)  # type: ignore[arg-type]
             elif item.__class__ is Inventory:
@@ -86,9 +87,11 @@ class Prices:
                 one = self._other(item)  # type: ignore[arg-type]
             lc += count * one.lc
             ff += count * one.ff
+            # Most parts have none of these.
             if one.ebr or one.dsp or one.spram:
                 ebr, dsp, spram = ebr + count * one.ebr, dsp + count * one.dsp, spram + count * one.spram
         found = Cost(lc, ebr, dsp, spram, ff)
+        # A search asks for the same lists again and again, mostly for one family.
         inventory.known = self, found
         return found
 
@@ -96,6 +99,7 @@ class Prices:
         """Return what a list is made of, equal parts together, those that take most logic first."""
         counts, sizes = Counter[tuple[Part, float]](), dict[tuple[Kind, float], float]()
         for count, part, share in self._leaves(inventory, 1, 1.0):
+            # So many LUTs in ten parts are as good as in one, and a list is read more easily.
             if part.kind in COUNTED:
                 sizes[part.kind, share] = sizes.get((part.kind, share), 0) + count * part.sizes[0]
             else:
@@ -105,6 +109,7 @@ class Prices:
         for (part, share), count in counts.items():
             one = self.part(part)
             total = count * Cost(share * one.lc, one.ebr, one.dsp, one.spram, one.ff)
+            # Parts that cost nothing in this family, such as gates in carry chains, would only lengthen the list.
             if total != Cost():
                 rows.append(PartRow(count, part, share, total))
         return sorted(rows, key=lambda row: (-row.cost.lc, -row.cost.ff, row.part))
@@ -190,9 +195,11 @@ def _counter(family: Family, count: int) -> Cost:
     if bits == 0:
         return Cost(lc=0.0)
     if logic.flip_flop_packs:
+        # A carry chain, and the comparison with the end, three bits a LUT.
         return Cost(lc=bits + (bits + 2) // 3 + (bits > 2))
     if bits <= len(logic.small_adders):
         return Cost(lc=bits + 1.0, ff=bits)
+    # A counter to a power of two begins again by itself; any other has to be set back, by a LUT a bit.
     return Cost(lc=logic.adder_lc(bits) + 2.0 + (bits - 1 if count & (count - 1) else 0), ff=bits)
 
 
@@ -201,6 +208,7 @@ def _counting(family: Family, count: int) -> Cost:
 
 
 def _comparison(family: Family, bits: int) -> Cost:
+    # Two numbers of two bits are the four inputs of a LUT.
     if bits <= 2:
         return Cost(lc=1.0)
     if family.logic.flip_flop_packs:
@@ -229,8 +237,9 @@ def _clamp(family: Family, bits: int) -> Cost:
 
 def _buffer(family: Family, bits: int) -> Cost:
     if family.logic.flip_flop_packs:
-        return Cost(lc=bits + bits + 4)
-    return Cost(lc=bits + 0.0 + 4, ff=2 * bits + 2)
+        # Two registers for each bit, and the choice between them in the LUT of one of the two.
+        return Cost(lc=2 * bits + 4)
+    return Cost(lc=bits + 4.0, ff=2 * bits + 2)
 
 
 def _multiplexer(family: Family, bits: int, places: int) -> Cost:
@@ -295,6 +304,7 @@ def _lane_memory(family: Family, depth: int, low: int, high: int, word_bits: int
         return Cost(lc=lanes * -(-(high - low) // 4) * family.lut_ram.lc)
     # If single bits can be written, the memories of all lanes are one.
     side, apart = (lanes, 1) if family.block_ram.write_mask_bits == 1 else (1, lanes)
+    # Each word that is written fills a memory of its own, as far as the range reaches into it.
     edges = sorted({low, high, *range(0, high, word_bits)} - set(range(low)))
     pieces = itertools.pairwise(edges)
     return Cost(ebr=apart * sum(family.block_rams(depth, side * (end - start)) for start, end in pieces))
@@ -328,11 +338,13 @@ def _dsp_products(family: Family, count: int) -> Cost:
 
 
 def _wide_product(family: Family, left: int, right: int, unsigned: bool) -> Cost:
+    # yosys makes a narrow product from LUTs, with about a LUT for each pair of bits.
     in_block = left + right - unsigned >= family.dsp.least_bits
     return Cost(dsp=1) if in_block else Cost(lc=left * right)
 
 
 def _fifo_control(family: Family, words: int) -> Cost:
+    # The level counts from empty to full, a state more than there are words.
     level, addresses = counter_bits(words + 1), 2 * _counter(family, words)
     if family.logic.flip_flop_packs:
         return addresses + Cost(lc=3 * level + 9)
@@ -342,6 +354,8 @@ def _fifo_control(family: Family, words: int) -> Cost:
 
 def _fifo_words(family: Family, words: int, bits: int) -> Cost:
     if family.logic.flip_flop_packs:
+        # For each word an enable; for each bit of it a register and a two-way choice, of which there is one less than
+        # words.
         return Cost(lc=words * (2 * bits + 1) - bits)
     chosen = (words - 1) * bits + words
     return Cost(lc=POOR_CHOICE * chosen if words in POOR_WORDS else chosen)

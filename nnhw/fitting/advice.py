@@ -78,6 +78,7 @@ def _candidates(
     `found` has the trials made until then.
     """
     forms = variants(graph, None)
+    # The first form is the network as it is, which is known not to fit this board.
     own, same = next(forms)
     plain = plain_variant(graph)
     if plain is not None:
@@ -90,6 +91,7 @@ def _candidates(
                 yield variant, partial(lowered, form, variant, progress), board
     except NotNarrowedError as error:
         progress.note(f"fewer bits were not tried: {error}")
+    # Lowered once, and only if some board is tried: all of them get the same integers.
     body = cache(partial(lowered, same, own, progress))
     for other, _ in devices(()):
         larger = other.resources.lc > board.resources.lc

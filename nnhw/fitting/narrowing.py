@@ -59,6 +59,7 @@ BITS_MIN = 2
 _ALIKE = (Flatten, Reshape, Permute, Slice, Pad, MaxPool2d, SumPool2d, Upsample, Concat, Minimum, Maximum)
 """Ops of integers that commute with a factor in front of all that they read."""
 _WEIGHTED = (Linear, Conv2d)
+"""Ops whose second operand is a matrix of weights."""
 _PLAIN: dict[type[Op], Op] = {
     **dict.fromkeys((LeakyRelu, PRelu, Elu, HardSwish, Silu, Mish, Gelu, Softplus), Relu()),
     Tanh: Clamp(-1.0, 1.0),
@@ -120,6 +121,7 @@ def activations_of(graph: Graph) -> tuple[str, ...]:
 
 def _made_plain(node: Node) -> Node:
     plain = _PLAIN.get(type(node.op))
+    # PReLU has its slopes as a second operand, which ReLU has not.
     return node if plain is None else replace(node, op=plain, inputs=node.inputs[:1])
 
 
@@ -208,6 +210,7 @@ class _Narrowing:
         less = 0 if op.bipolar or node.name in self._first else max(0, code.bits - wanted)
         self._exponents[node.name] = less
         if less:
+            # The offset moves ties alone (see `Quantize`), which says nothing about what hardware it takes.
             op = replace(op, low=_fewer(op.low, less), high=_fewer(op.high, less), offset=0)
         inputs = (self._names[node.inputs[0]], self._scaled(node.inputs[1], less))
         return self._builder.add(node.name, op, inputs, node.location)
@@ -216,6 +219,7 @@ class _Narrowing:
         """Return a constant that is 2**exponent of another one."""
         if not exponent:
             return self._names[scale]
+        # A constant of its own, as other quantizers may read this scale with another exponent.
         values = self._old.constants[scale] * 2.0**exponent
         return self._builder.constant(scale, values, self._old.node(scale).type)
 
@@ -223,6 +227,7 @@ class _Narrowing:
         """Return a softmax whose operand has coarser steps and whose shares have fewer bits, and its table."""
         less = min(max(0, _code(node).bits - self._bits[1]), op.bits - 1)
         self._exponents[node.name] = less
+        # The table has a power for each distance of old steps; a new step is 2**exponent of them.
         powers = self._old.constants[node.inputs[1]][:: 1 << exponent]
         old = self._old.node(node.inputs[1])
         table = self._builder.constant(node.inputs[1], powers, TensorType(powers.shape, _code(old)), old.location)

@@ -201,6 +201,7 @@ def _tried(own: tuple[int, int]) -> Iterator[tuple[int, int]]:
 def _checked(widths: Iterable[tuple[int, int]], own: tuple[int, int]) -> Iterator[tuple[int, int]]:
     for weight_bits, act_bits in widths:
         for what, bits, most in (("weights", weight_bits, own[0]), ("activations", act_bits, own[1])):
+            # A network of one bit stays as it is: `min(BITS_MIN, most)`.
             if not isinstance(bits, int) or isinstance(bits, bool) or bits > most or bits < min(BITS_MIN, most):
                 raise InputError(
                     f"widths {weight_bits}/{act_bits} are not possible: {what} of this network have {most} bits, and "
@@ -226,6 +227,7 @@ def _fits(
             # Unless widths were named, fewer bits are tried only where the network as it is does not fit.
             fitting = {one.board.name for one in trials if one.fits and widths is None}
             open_boards = [(board, alike) for board, alike in boards if board.name not in fitting]
+            # Lowering takes long, and the result is the same for all boards.
             body = lowered(form, variant, progress) if open_boards else form
             for board, alike in open_boards:
                 with progress.stage(f"map on {board.name}, {variant}"):

@@ -87,6 +87,7 @@ def _bits(one: FitTrial) -> str:
 
 def _outcome(one: FitTrial) -> tuple[str, ...]:
     if not one.fits:
+        # Too large: a larger board will do. Refused: no board runs it as it is.
         said = "too large" if one.supported else "refused"
         return ("-", f"[yellow]{said}[/]", f"{one.clock_hz / 1e6:g}", "-", "-", "-")
     name, share = one.fullest
@@ -98,6 +99,7 @@ def _short(rate: float) -> str:
     """Return a rate to three digits, such as 26.6 k."""
     for unit, sign in ((1e6, " M"), (1e3, " k")):
         if rate >= unit:
+            # Three digits: two behind the point, less one for each digit more in front of it.
             return f"{rate / unit:.{2 - (rate >= 10 * unit) - (rate >= 100 * unit)}f}{sign}"
     return f"{rate:,.0f}"
 

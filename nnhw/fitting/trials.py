@@ -95,6 +95,7 @@ def attempt(body: Graph, variant: Variant, board: Board, alike: tuple[str, ...],
     """
     clock_hz = options.clock_hz or board.target_clock_hz
     try:
+        # The mapping that a build makes, so that a yes here is kept there.
         mapped, facts = map_on_board(body, board, options)
     except MappingError as error:
         return failed(error, variant, board, alike, clock_hz)

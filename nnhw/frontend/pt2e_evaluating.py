@@ -42,6 +42,7 @@ class _Recorder(Recorder):
         """Return a call as that of `nnhw.quantize` which replaces it in the trace."""
         axis = given.get("axis", -1)
         zero_point = torch.as_tensor(given.get("zero_point", given.get("zero_points")), dtype=torch.int64).reshape(-1)
+        # Codes become distances from the zero point, as the graph has them.
         spread = zero_point.reshape([-1 if place == axis else 1 for place in range(codes.dim())])
         ends = int(given["quant_min"]), int(given["quant_max"])
         signature = (*ends, axis, False, "half_even", RECIPROCAL and is_made, False, tuple(codes.shape[1:]))

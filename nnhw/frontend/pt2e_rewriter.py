@@ -79,8 +79,11 @@ class Rewriter:
         CaptureError, or ProblemList: operators that have no counterpart. Unknown operators are refused before any
             constant is computed, so that they are never run.
         """
+        # Before anything is folded: a program from a file may name any operator, and constants are computed by calling
+        # them.
         raise_all([self._unknown(node) for node in self.module.graph.nodes if not _is_known(node)])
         problems = []
+        # From the dequantize backwards: only it says where codes become numbers, and one quantize may have several.
         for node in list(self.module.graph.nodes):
             try:
                 if operator_of(node) in DEQUANTIZE:
@@ -119,6 +122,8 @@ class Rewriter:
             return self._made[source]
         x = source.args[0]
         assert isinstance(x, fx.Node)
+        # A bias may be quantized to int32, which is too wide for codes; as a constant it stays the number that it
+        # stands for.
         if given.high - given.low >= MOST_CODES:
             return self._bias(node, source)
         with self.module.graph.inserting_before(source):
@@ -166,6 +171,7 @@ class Rewriter:
 
     def _tensor(self, name: str, value: Tensor) -> fx.Node:
         free = name if name.isidentifier() else f"constant_{name}"
+        # Buffers live beside the user's own names in the module.
         while hasattr(self.module, free):
             free += "_"
         self.module.register_buffer(free, value)
@@ -186,6 +192,8 @@ class Rewriter:
             )
         scale, zero_point = self._one(node, given, "scale"), self._one(node, given, "zero_point")
         low, high = (int(self._one(node, given, name)) for name in ("quant_min", "quant_max"))
+        # torch computes with the reciprocal of the scale as it is given, in float64 for a Python number; both must
+        # round to one float32.
         single = scale.float()
         if not torch.equal((1 / scale).float(), 1 / single) or (scale.dtype != torch.float32 and scale.numel() > 1):
             raise CaptureError(f"{self._place(node)} has the scale {scale[0]}, which is no float32; use .float() of it")

@@ -27,6 +27,7 @@ def quantize(translator: Translator, call: Call) -> Value:
     _check_scale(call, scale)
     _check_rounding(call)
     _check_zero_point(call, zero_point)
+    # Codes of constants are read off what torch makes of them, whatever convention that followed.
     if isinstance(call["x"], TracedConstant):
         return _quantized_constant(call, scale, zero_point)
     if len(set(zero_point.tolist())) != 1:
@@ -36,6 +37,7 @@ def quantize(translator: Translator, call: Call) -> Value:
     spread = _spread(call, scale, len(translator.builder.type_of(floats).shape) + 1)
     if spread.ndim and not (spread.size and call["axis"]):
         raise CaptureError(f"{call} has one scale per image; use one scale, or axis=1 for one per channel")
+    # The graph has no axis for the batch.
     spread = spread[0] if spread.ndim else spread
     op = _operator(call, dtype, int(zero_point[0]))
     # Equal quantizers of one value become one node.
@@ -68,6 +70,7 @@ def _check_scale(call: Call, scale: np.ndarray) -> None:
             f"{call} needs scales that are positive and finite, got {bad[0]}; a quantizer with scale='observed' "
             f"has to see data in training mode first, and weights must not hold NaN"
         )
+    # The IR computes in float64: it has the same products only if the scale and its reciprocal are numbers of float32.
     inexact = scale[~has_reciprocal(scale)] if call["reciprocal"] else scale[:0]
     if inexact.size:
         raise CaptureError(
@@ -122,6 +125,7 @@ def _quantized_constant(call: Call, scale: np.ndarray, zero_point: np.ndarray) -
         raise CaptureError(f"{call} quantizes weights that hold NaN or infinity; train again, or load another file")
     codes = np.rint(exact / spread).astype(np.int64)
     dtype = _range(call, zero_point)
+    # The product is computed again in the model's own dtype: equal to the bit, or these are no codes of the weights.
     rounded = torch.as_tensor(codes, dtype=values.dtype) * torch.as_tensor(spread, dtype=values.dtype)
     if not dtype.holds(codes) or not torch.equal(rounded, values.cpu()):
         raise CaptureError(f"{call} makes values that are not codes times the scale; give the weights a larger scale")

@@ -74,6 +74,7 @@ def _monotone(
     steps: Sequence[np.ndarray], codes: Sequence[np.ndarray], falls: Sequence[bool], raw: IntType
 ) -> AlignedSteps:
     """Align channels that only rise or only fall; a code that a channel skips has both of its steps at one place."""
+    # All codes that occur in any channel, ascending.
     found = np.unique(np.concatenate(codes))
     rows = []
     for places, values, mirrored in zip(steps, codes, falls, strict=True):
@@ -99,6 +100,7 @@ def _turning(steps: Sequence[np.ndarray], codes: Sequence[np.ndarray], raw: IntT
     for places, values in zip(steps, codes, strict=True):
         start, turned = _position(sequence, values), False
         if start is None:
+            # A part of the sequence that is passed backwards, as a function of the negated sum.
             places, values = _turned(places, values)
             start, turned = _position(sequence, values), True
         assert start is not None
@@ -112,6 +114,7 @@ def _joined(sequence: np.ndarray, part: np.ndarray) -> np.ndarray | None:
     """Return a sequence, extended at one end if need be, that contains `part`; None if half of it or less overlaps."""
     if not len(sequence) or _position(sequence, part) is not None:
         return sequence if len(sequence) else part
+    # The longest overlap first, so that the sequence stays short.
     for shared in range(len(part) - 1, len(part) // 2, -1):
         if (sequence[-shared:] == part[:shared]).all():
             return np.concatenate([sequence, part[shared:]])

@@ -29,6 +29,7 @@ from nnhw.mapping.plans import LayerPlan
 from nnhw.mapping.schedule import FIFO_MIN_DEPTH, StreamNetwork, schedule_stages
 
 LINK_BITS = 8
+"""Bits that the link carries at once: a byte."""
 BEAT_BYTES = 8
 """Most bytes of a beat of the input."""
 OUTPUT_BEATS = 2
@@ -183,6 +184,7 @@ class _Assembler:
         # Per burst: the next stage needs cycles - 1 more cycles than the engine for each beat; the first beats wait at
         # the output.
         waits = count * max(0, burst * (cycles - 1) - OUTPUT_BEATS)
+        # What the engine takes for a frame without its output, and what it waits for the next stage.
         if burst > 1 and waits and config.cycle_bound - config.o_beats + waits > self.slowest:
             return self.buffer(layer, port, burst)
         return port
@@ -196,6 +198,7 @@ class _Assembler:
             return port
         config = self._engine_in_front(port)
         burst, count = config.bursts
+        # Behind a converter a burst has other beats, in proportion.
         burst = math.ceil(burst * port.stream.beats / config.o_beats)
         waits = count * max(0, burst * window.reads - OUTPUT_BEATS)
         if config.cycle_bound - config.o_beats + waits < MOST_WAITS * self.slowest:
@@ -210,6 +213,7 @@ class _Assembler:
         waits = pad.o_beats - pad.i_beats
         if port.source[0] < 0 or self._cycles_in_front(port) + waits < MOST_WAITS * self.slowest:
             return port
+        # Beats that arrive while the two borders between rows leave, at the pace of the slowest engine.
         sides = (pad.before[1] + pad.after[1]) * pad.chunks
         return self.buffer(layer, port, max(2, math.ceil(sides * pad.i_beats / self.slowest) + 1))
 
@@ -237,6 +241,7 @@ class _Assembler:
             for name, lanes in zip(layer.inputs, plan.i_lanes, strict=True)
         ]
         if len(ports) > 1:
+            # A join takes its inputs together: what comes by the shorter branch waits here. Constants are never late.
             ports = [port if self._is_constant(port) else self.buffer(layer.name, port) for port in ports]
         for index, (kind, config, output) in enumerate(plan.fronts):
             ports[index] = self.add(layer.name, kind, config, (ports[index],), output)
@@ -268,6 +273,7 @@ class _Assembler:
             fork = ForkConfig(2, codes.lanes, codes.element.bits, turn)
             forked = self.add("input", "fork", fork, ports, whole).source[0]
             ports = [_Port((forked, port), whole) for port in range(2)]
+        # Each takes its part of the frame and drops the other one.
         for (name, kind, first, kept), port in zip(parts, ports, strict=True):
             part = SliceConfig(codes.lanes, codes.element.bits, 1, turn, first, kept.beats)
             self.offer(name, "input", self.add("input", kind, part, (port,), kept))
@@ -354,6 +360,7 @@ def unscheduled_cost(
     stages, i_format, o_format = _stages(layers, plans, step, sequences)
     if movable and any(stage.config.fifo is not None for stage in stages):
         return None
+    # Depths scale with the beats of a frame, which other foldings change.
     network = StreamNetwork(stages, i_format.frame_beats, o_format.frame_beats)
     for index in network.joining:
         fifo, frames = network.fifo(index), depths.get(stages[index].name)
@@ -370,6 +377,7 @@ def _stages(
     source = body.inputs[0]
     result, *made = (streamed(layers, body, name) for name in body.outputs)
     readers = Counter(name for layer in layers for name in layer.inputs) + Counter([result, *made])
+    # Each state's memory takes a head of its own.
     readers[HEAD_NODE] = len(step.states)
     slowest = max(plan.cycles for plan in plans)
     assembler = _Assembler(readers, slowest)
@@ -481,6 +489,7 @@ def output_format(stream: Stream, shape: tuple[int, ...], streamed: tuple[int, .
     shape: of the graph's output. streamed: shape of the value that streams, which a reshape may follow.
     """
     offsets = np.zeros(streamed[0], dtype=np.int64) if stream.offsets is None else stream.offsets
+    # Only a reshape at the end makes the two differ.
     own = None if streamed == shape else streamed
     return OutputFormat(shape, stream.element, -(-stream.element.bits // 8), stream.multiplier, offsets, own)
 

@@ -104,6 +104,7 @@ def _remedy(layers: Sequence[Layer], taken: Cost, budget: Budget, count: int | N
     """Return advice on what would fit: the share of the network's size, the largest layer, other boards."""
     matrices = [layer for layer in layers if isinstance(layer, MatrixLayer)]
     pairs = ((budget.lc, taken.lc), (budget.ff, taken.ff), (budget.ebr, taken.ebr))
+    # As if all resources shrank with the network: the scarcest one decides.
     share = min(1.0, *(left / some for left, some in pairs if some))
     about = "about" if count is None else "less than"
     advice = (

@@ -132,6 +132,7 @@ class _Program:
                 return None
             if count / weight <= GAP * point.slack:
                 break
+            # Each weight starts from the centre for the one before, which is near: so few Newton steps are needed.
             weight *= 10
         slopes = point.lines[:, 0] / self.half if self.gains is None else self.gains
         return CommonLines(slopes, point.lines[:, -1] - slopes * self.middle, point.heights, point.slack)
@@ -141,6 +142,7 @@ class _Program:
 
         Channels with most steps come first. The slack is negative where the lines violate conditions.
         """
+        # Half a place in front of a step lies between its two conditions.
         seen, places = self.aligned.seen, (self.aligned.steps - 0.5 - self.middle) / self.half
         channels, unknowns, _ = self.at.shape
         lines = np.zeros((channels, unknowns))
@@ -162,6 +164,7 @@ class _Program:
         if not known.all():
             return None
         at, under = self._slacks(_Point(lines, heights, 0.0))
+        # The barrier needs a start at which all conditions hold; with the slack as an unknown, any lines will do.
         slack = min(at[self.above].min(), under[self.below].min()) - 0.5
         return _Point(lines, heights, float(slack))
 
@@ -185,6 +188,7 @@ class _Program:
     def _newton(self, point: _Point, weight: float) -> tuple[_Point, float, float]:
         """Return Newton's step, the gain that it promises, and the inverse of the share of it at which a slack is 0."""
         at, under = self._slacks(point)
+        # Conditions that do not bind at all, beyond the range of a channel, count as 0.
         one = np.where(self.above, 1 / np.where(self.above, at, 1), 0)
         two = np.where(self.below, 1 / np.where(self.below, under, 1), 0)
         both, apart = one**2 + two**2, one**2 - two**2
@@ -211,6 +215,7 @@ class _Program:
         gain = -float((slope * lines).sum() + rest @ moved)
         down_at = step.heights + step.slack - np.einsum("cp,cpk->ck", lines, self.at)
         down_under = np.einsum("cp,cpk->ck", lines, self.under) + step.slack - step.heights
+        # 1e-9: a step along which no slack shrinks may be taken whole.
         return step, gain, max(float((down_at * one).max()), float((down_under * two).max()), 1e-9)
 
 

@@ -108,6 +108,8 @@ def channel_lines(steps: Sequence[np.ndarray], codes: Sequence[np.ndarray], raw:
             places = np.flatnonzero(aligned.codes == codes[channel][0])
             if not len(places):
                 raise NoCommonStepsError(f"channel {channel} has a code that no other has, and no step")
+            # A constant channel has a multiplier of 0: its number is one that lies in front of the step behind its
+            # code.
             addend[channel] = (int(np.append(fitted.steps, fitted.steps[-1] + 1)[places[0]]) - 1) << fitted.drop
         none = False
         yield ChannelLines(multiplier, addend, fitted.steps, aligned.codes, fitted.drop)
@@ -139,6 +141,7 @@ def integer_lines(aligned: AlignedSteps, lines: CommonLines) -> Iterator[Integer
     """
     bits = int(max(abs(aligned.lows).max(), abs(aligned.highs).max())).bit_length()
     largest = float(np.abs(lines.heights).max())
+    # Rounding moves a number by about one, so the slack must be about one when it is scaled.
     for scale in range(max(0, int(-np.log2(lines.slack)) - 1), MOST_BITS - bits):
         found = _rounded(aligned, lines, scale) if largest * 2.0**scale < 2.0**MOST_BITS else None
         if found is not None:
@@ -166,6 +169,7 @@ def _rounded(aligned: AlignedSteps, lines: CommonLines, scale: int) -> IntegerLi
     most = np.where(aligned.below, heights - 1 - multiplier * (aligned.steps - 1), none).min(axis=1, keepdims=True)
     if (least > most).any():
         return None
+    # In the middle: both kinds of conditions then leave room for the steps.
     addend = least + (most - least) // 2
     numbers = multiplier * aligned.steps + addend
     low = np.where(aligned.below, numbers - multiplier + 1, -none).max(axis=0)
@@ -212,6 +216,7 @@ def cells_of(steps: np.ndarray, counts: Sequence[int] = (1, 2, 3)) -> Iterator[t
     """
     away = steps - steps[0]
     largest = int(away[-1]).bit_length()
+    # With smaller cells steps are apart all the more, so the largest that separates them bounds the rest.
     while largest > 0 and (np.diff(away >> largest) == 0).any():
         largest -= 1
     for cells_log2 in counts:

@@ -54,6 +54,7 @@ class Datapaths:
         # A value is multiplier * raw + offset, so raw has to reach (threshold - offset) / multiplier, rounded up.
         thresholds = -((offsets - function.thresholds) // raw.multiplier)
         low, high = raw.element.low, raw.element.high
+        # Its arithmetic is stated for the sums of the model, which only a plain stream has.
         further = _double_scalers(function, raw.element) if raw.is_plain else []
         steps, fused = np.clip(thresholds, low, high + 1), self._family.dense_dsp
         return implementations(steps, function.codes, function.code, raw.element, further, fused)

@@ -109,6 +109,7 @@ class DesignSpace:
             )
             self._accelerators[key] = made
             fifos = ((stage.name, stage.config.fifo) for stage in made.stages)
+            # In frames rather than beats, which depend on the lanes.
             self._depths = {name: Fraction(fifo.depth, fifo.beats) for name, fifo in fifos if fifo is not None}
         return self._accelerators[key]
 
@@ -134,6 +135,7 @@ class DesignSpace:
 
     def beginning(self, count: int) -> DesignSpace:
         """Return the design space of the first layers alone, which shares all results with this one."""
+        # A shallow copy, so that the caches are the same objects.
         part = copy(self)
         part.layers = self.layers[:count]
         return part
@@ -159,6 +161,7 @@ class DesignSpace:
         problems: list[NnhwError] = []
         half = len(self.layers) // 2
         counts = [FEW_LAYERS << times for times in range((half // FEW_LAYERS).bit_length())]
+        # All layers that no engine runs are named at once.
         for layer in self.layers:
             try:
                 override = overrides.get(layer.name)
@@ -198,6 +201,7 @@ class DesignSpace:
             yield folding
             if not self.family.lut_ram.words:
                 continue
+            # A line buffer that does not fit there is refused by the planner, and the folding is left out.
             yield replace(folding, lut_buffer=True)
             if isinstance(layer, MatrixLayer) and not folding.logic_tails:
                 beats = layer.weights.size // (folding.pe * folding.simd)
@@ -216,6 +220,7 @@ class DesignSpace:
             )
         folded = {key: value for key, value in override.items() if key in FOLDED}
         rest: dict[str, Any] = {key: value for key, value in override.items() if key not in FOLDED}
+        # Other fields, such as `hop`, are set as they are given; an engine that does not accept them refuses.
         agreeing = [
             item for item in foldings(layer) if all(getattr(item, key) == value for key, value in folded.items())
         ]

@@ -9,6 +9,7 @@ import numpy as np
 
 from nnhw.accelerator import Stream
 from nnhw.engines.arithmetic import LaneArithmetic
+from nnhw.engines.join import type_of_sum
 from nnhw.engines.matrix_product import factor_type, sum_range
 from nnhw.engines.pairwise import pair_range
 from nnhw.errors import MappingError
@@ -82,7 +83,7 @@ class Encodings:
         """Return the encoding of a layer's results in front of its function, as its engine computes them."""
         if isinstance(layer, SumLayer):
             offsets = self._offsets(layer)
-            element = _sum_range(self.elements(layer), self.factors(layer))
+            element = type_of_sum(self.elements(layer), self.factors(layer))
             return Encoding(element, 1, offsets if offsets.any() else None)
         if isinstance(layer, PairLayer):
             return Encoding(pair_range(layer.op, *layer.kinds))
@@ -95,6 +96,7 @@ class Encodings:
             return Encoding(IntType(0, layer.op.high))
         if isinstance(layer, SliceLayer | TransposeLayer):
             read = self._of[layer.inputs[0]]
+            # `check_alike` has the offsets of all channels equal, so one stands for all, in whatever order they leave.
             return replace(read, offsets=None if read.offsets is None else read.offsets[:1])
         if isinstance(layer, ConcatLayer):
             return self._joined(layer)
@@ -119,6 +121,7 @@ class Encodings:
         read = [self._of[name] for name in layer.inputs]
         if all(one.is_plain for one in read) or sum(layer.parts) != layer.extent[0]:
             return Encoding(layer.element)
+        # `check_joined` then refuses what is no plain value.
         if len({one.multiplier for one in read}) > 1:
             return Encoding(layer.element)
         low, high = min(one.element.low for one in read), max(one.element.high for one in read)
@@ -197,8 +200,3 @@ def _sums_read(layer: Layer, name: str) -> MappingError:
     return MappingError(
         f"layer {layer.where} reads the sums of '{name}', which no quantizer follows; put a quantizer between the two"
     )
-
-
-def _sum_range(types: Sequence[IntType], factors: Sequence[int]) -> IntType:
-    ends = [sorted((factor * kind.low, factor * kind.high)) for factor, kind in zip(factors, types, strict=True)]
-    return IntType(sum(end[0] for end in ends), sum(end[1] for end in ends))

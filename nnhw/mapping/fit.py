@@ -10,7 +10,7 @@ of all codes up to zero lie higher by what counts as a tie.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -23,6 +23,8 @@ MOST_SLOPE = 1 << 62
 """Stands for an unbounded multiplier."""
 MOST_AREA_BITS = 62
 """Most bits of a product of two distances: with its sign, int64 holds it."""
+MOST_KNOWN = 1 << 16
+"""Channels with a shift whose points and slopes are kept: those of a large network. A search maps many networks."""
 Point = tuple[int, int]
 """(place, number): the line has to pass above or below the number at that place."""
 
@@ -47,7 +49,7 @@ class Channel:
     tie_bits: int = 0
     pivot: int = 0
 
-    @cache  # noqa: B019 - few, and short-lived
+    @lru_cache(MOST_KNOWN)  # noqa: B019 - bounded, and equal channels of other layers find it, too
     def hulls(self, shift: int) -> tuple[list[Point], list[Point]]:
         """Return the points at or above which the line runs, and those at or below which it runs."""
         above, below = self._corners
@@ -82,7 +84,7 @@ class Channel:
             return 1 << (shift - self.tie_bits) if k <= self.pivot else 0
         return 0 if self.parity is None else (k + self.parity) & 1
 
-    @cache  # noqa: B019 - few, and short-lived
+    @lru_cache(MOST_KNOWN)  # noqa: B019 - bounded, and equal channels of other layers find it, too
     def slopes(self, shift: int) -> tuple[int, int] | None:
         """Return the smallest and the largest multiplier of a line with a shift; None if there is no line."""
         low, high = -MOST_SLOPE, MOST_SLOPE
@@ -106,6 +108,7 @@ class Channel:
     def slope(self, shift: int) -> int | None:
         """Return the multiplier nearest to zero for a shift; None if there is none."""
         slopes = self.slopes(shift)
+        # The nearest to zero has the fewest bits.
         return None if slopes is None else min(max(slopes[0], 0), slopes[1])
 
     def addends(self, multiplier: int, shift: int) -> tuple[int, int]:
@@ -121,6 +124,7 @@ class Channel:
     def addend(self, multiplier: int, shift: int) -> int:
         """Return an addend for a multiplier from `slope`."""
         above, below = self.hulls(shift)
+        # With conditions on one side alone, the end that they give is one that is needed; the other one is arbitrary.
         return self.addends(multiplier, shift)[1 if below and not above else 0]
 
 
@@ -173,6 +177,7 @@ def cut(
     """
     low, high = raw.low, raw.high
     if falls:
+        # A function that falls is one of -x that rises: it reaches the step that x leaves.
         steps, low, high = [1 - step for step in reversed(steps)], -high, -low
     channels: list[Channel] = []
     borders: list[int] = []
@@ -242,6 +247,7 @@ def fit_scaler(
     shift = smallest_shift({channel for pieces in found for channel in pieces.channels})
     segments = max(len(pieces.channels) for pieces in found)
     lines = [_lines(pieces, shift, segments) for pieces in found]
+    # Borders that no sum reaches fill up channels with fewer pieces.
     borders = [[*p.borders, *[raw.high + 1] * (segments - 1 - len(p.borders))] for p in found]
     return Scaler(
         multiplier=np.array([[m for m, _ in row] for row in lines], dtype=np.int64),

@@ -61,6 +61,7 @@ class Folding:
 
 def divisors(number: int) -> list[int]:
     """Return the divisors of a number, ascending."""
+    # Each divisor up to the square root has a partner above it.
     small = [value for value in range(1, int(number**0.5) + 1) if number % value == 0]
     return sorted({*small, *(number // value for value in small)})
 
@@ -99,6 +100,7 @@ def _product_foldings(layer: MatrixProductLayer) -> Iterator[Folding]:
     for lanes, cells, _ in lane_choices(layer):
         if lanes <= MOST_LANES:
             steps = layer.sizes[2] * cells // lanes
+            # The smallest drain that is fast enough takes the fewest requantizers.
             drains = [drain for drain in divisors(cells) if cells // drain <= steps and layer.period % drain == 0]
             if drains:
                 yield Folding(lanes, drain=drains[0])

@@ -11,6 +11,7 @@ from nnhw.ir import IntType, Location
 from nnhw.mapping.layers import ChannelLayer, Layer, MatrixLayer, StepFunction, SumLayer, as_map
 
 BYTE_BITS = 8
+"""Bits of an element that travels in a byte of its own."""
 
 
 def as_byte(codes: IntType) -> tuple[IntType, int]:
@@ -21,6 +22,7 @@ def as_byte(codes: IntType) -> tuple[IntType, int]:
     """
     if codes.bits <= BYTE_BITS or codes.high - codes.low >= 1 << BYTE_BITS:
         return codes, 0
+    # The least code becomes the least signed byte.
     offset = codes.low + (1 << (BYTE_BITS - 1))
     return IntType(codes.low - offset, codes.high - offset), offset
 
@@ -52,6 +54,7 @@ def read_bytes(layers: Sequence[Layer], source: str, codes: IntType, shape: tupl
 
 def _shifted(layer: Layer, source: str, whole: str, offset: int) -> Layer:
     """Return a layer that reads the elements if it can, else the codes by the name `whole`."""
+    # A sum takes the offset of its elements into its own constants, as `Encodings` has it.
     if source not in layer.inputs or isinstance(layer, SumLayer):
         return layer
     if not isinstance(layer, MatrixLayer | ChannelLayer) or (isinstance(layer, ChannelLayer) and layer.op == "max"):

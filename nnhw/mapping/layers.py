@@ -14,6 +14,7 @@ from nnhw.ir import IntType, Location, Op
 from nnhw.ir.ops import IntegerNorm, IntegerSoftmax
 
 Pair = tuple[int, int]
+"""(rows, columns)."""
 Shape = tuple[int, int, int]
 """(channels, height, width) of a feature map; a vector has height and width 1, a series height 1."""
 Loops = tuple[int, int, int, int]
@@ -63,6 +64,7 @@ class StepFunction:
 
     @cached_property
     def _digest(self) -> bytes:
+        # By content, as equal functions are read again with each way of cutting a network, as other arrays.
         second = () if self.scaling is None else (self.scaling.multiplier, self.scaling.exponent, self.scaling.bias)
         digest = hashlib.sha256(repr((self.code, self.scaling and self.scaling.offset)).encode())
         for values in (self.thresholds, self.codes, *second):
@@ -193,6 +195,7 @@ class WindowLayer(Layer):
     def taps(self, positions: Pair) -> int:
         """Return the number of taps of the first (rows, columns) of positions, without those in padding."""
         before = self.padding.before if self.padding else (0, 0)
+        # Rows and columns are independent: a tap is inside where both are.
         totals = []
         for axis in range(2):
             starts = np.arange(positions[axis])[:, None] * self.stride[axis] - before[axis]
@@ -237,6 +240,7 @@ class MatrixLayer(WindowLayer):
     @property
     def products(self) -> int:
         """Products of one frame."""
+        # Pixels that pooling drops are not computed, so their products do not count.
         rows, columns = self.blocks[0] * self.pool[0], self.blocks[1] * self.pool[1]
         return self.taps((rows, columns)) * self.weights.shape[0] * self.weights.shape[1]
 
@@ -313,7 +317,7 @@ class ProductForm:
     Parameters
     ----------
     rows, held, result: the orders of the operand that streams, of the one that is held, and of the result.
-    lanes: axes over which the elements of a beat may extend; over the second one where all of the first are in it.
+    lanes: axes along which the elements of a beat lie: a part of the first axis, or all of it and a part of the second.
     """
 
     rows: str
@@ -331,7 +335,7 @@ class MatrixProductLayer(ShapedLayer):
     form: the orders of the streams.
     kinds: element types of the two operands.
     sizes: (rows, columns, inner, heads): of the axes `r`, `c`, `k`, `h`.
-    period: of results, which take the rows of the function again and again.
+    period: number of results after which the channels of the function begin again.
     extent: the shape that leaves.
     """
 

@@ -60,6 +60,7 @@ def least_weight_bits(layer: MatrixLayer, family: Family) -> int:
     found = []
     for pe, channel_lanes, row_lanes in _finest(outputs // layer.groups, channels, rows):
         shape = (-1, pe, channels // channel_lanes, channel_lanes, rows // row_lanes, row_lanes, columns)
+        # A memory holds the words of one cell, lane and row lane; bits that never change in them are constants.
         words = patterns.reshape(shape)
         changed = np.bitwise_or.reduce(words, axis=(0, 2, 4, 6)) ^ np.bitwise_and.reduce(words, axis=(0, 2, 4, 6))
         found.append(int(np.bitwise_count(changed).sum()) * (size // changed.size))
@@ -76,6 +77,7 @@ def _finest(outputs: int, channels: int, rows: int) -> Iterator[tuple[int, int, 
         if pe * lanes * row_lanes <= MOST_LANES
     ]
     for one in choices:
+        # A folding whose parts are divided further by another one leaves out no more bits than that.
         finer = (other for other in choices if other != one)
         if not any(all(many % few == 0 for few, many in zip(one, other, strict=True)) for other in finer):
             yield one

@@ -88,6 +88,7 @@ def _least_address_bits(make: Callable[[int], WindowConfig], roomy: bool) -> int
 
     Raises: MappingError if a window cannot be made even with the deepest line buffer.
     """
+    # Rows and words do not depend on the depth, so any window that can be made tells them.
     window = make(MOST_BUFFER_LOG2 - 1)
     rows = window.block_rows + (window.rows_left if roomy else 1)
     return max(1, (rows * window.row_words - 1).bit_length())

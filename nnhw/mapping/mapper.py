@@ -29,12 +29,13 @@ from nnhw.mapping.waits import waits, without_waits
 
 LOGGER = logging.getLogger("nnhw.mapping")
 MOST_ROUNDS = 5
+"""Most times that the room for the layers is made smaller, before slower foldings are sought by bisection."""
 LEAST_ROOM = 0.01
 """Where a mapping is too large, the next try leaves at least this share of the logic for FIFOs and converters."""
 _PRICES = (1.0, 3.0, 8.0, 0.3, 20.0, 60.0)
 """Prices of a block RAM, as multiples of the family's usual price in logic cells, in the order of their trial."""
 BUSY = (0.2, 0.6, 0.9)
-"""Layers that take at least such a share of the interval get roomy line buffers, if that fits; shares in turn."""
+"""Layers that take at least such a share of the interval get roomy line buffers, if that fits; tried in this order."""
 
 
 def map_body(
@@ -72,6 +73,7 @@ def map_body(
         return mapper.best(budget, target_interval)
     except KeyboardInterrupt as stop:
         found = mapper.fitting
+        # A mapping that is too slow is no answer to a rate.
         if found is not None and target_interval is not None and found.schedule.interval_cycles > target_interval:
             found = None
         return with_schedule(settle(found, stop))
@@ -87,10 +89,12 @@ def _best(mapper: Mapper, budget: Budget, target_interval: int | None) -> Accele
     if takes_large_ram:
         # Large RAM is far from most of the logic, and has one port: it is taken for nothing but speed or room.
         with suppress(MappingError):
+            # Only intervals that are no longer: else large RAM has bought speed.
             plain = mapper.first_that_fits(plain_budget, [one for one in intervals if one <= interval])
             if plain.schedule.interval_cycles <= interval:
                 return plain
     shorter = [choice for choice in intervals if choice < interval]
+    # Where nothing waits, the interval is that of the slowest engine, and shorter ones have failed.
     if not shorter or not waits(found):
         return found
     # Engines wait for line buffers that are too small, or for the port of one in large RAM: with larger ones, or none
@@ -175,6 +179,7 @@ class Mapper:
         """
         # Between the cycles of two candidates, the choice of foldings does not change.
         slowest = max(min(candidate.cycles for candidate in candidates) for candidates in self.frontiers)
+        # Engines that are faster than the beats of the input would only wait for them.
         fastest = max(slowest, least_interval(self.space.step.graph))
         given = sorted({candidate.cycles for candidates in self.frontiers for candidate in candidates})
         intervals = [fastest, *(interval for interval in given if interval > fastest)]
@@ -302,6 +307,7 @@ class Mapper:
             return None
         # Schedules take long where branches join: most intervals are ruled out without them.
         likely = intervals[bisect_left(intervals[:-1], True, key=is_expected) :]
+        # An estimate may be too low: then the true costs are searched, from there on.
         if fits(likely[0]):
             return found[likely[0]]
         return found[likely[bisect_left(likely, True, lo=1, key=fits)]]
@@ -326,6 +332,7 @@ class Mapper:
         # `fits` keeps all results, of which that of the chosen interval is returned, or that of the longest one named.
         index = bisect_left(intervals, True, key=fits)
         if index < len(intervals) and fits(intervals[index]):
+            # Where memories may be in LUTs, the first price that fits need not be the one with the fewest logic cells.
             interval, thrifty = intervals[index], self.space.family.lut_ram.words > 0
             roomy = (self.within(budget, interval, share, thrifty) for share in BUSY if busy is None)
             least = self.within(budget, interval, busy, thrifty) if thrifty else results[interval]

@@ -23,10 +23,12 @@ FORMS = (
     ProductForm("rkh", "kch", "rch", lanes="h"),
     ProductForm("rkh", "ckh", "rch", lanes="h"),
 )
-"""Queries times keys, and their shares times values, where all heads of a key follow one another, and where all keys of
-a head do; and matrices whose elements of all heads follow one another.
+"""The orders that attention has: queries times keys, and shares times values. Of each there are a form for streams in
+which all heads of a key follow one another, and one for those in which all keys of a head do. The last two forms are
+for matrices whose elements of all heads follow one another.
 """
 AXES = "rckh"
+"""Names of the axes, in the order of `MatrixProductLayer.sizes`; see `ProductForm`."""
 SIDES = (("hrk", "hkc", "hrc"), ("hck", "hkr", "hcr"))
 """The axes of left, right and result, where the left operand streams row by row, and where the right one does."""
 
@@ -88,6 +90,7 @@ def streamed_rows(shape: tuple[int, ...], ops: Sequence[Op], alike: np.ndarray) 
     ops: that reorder it.
     alike: for each of them, the first row that is equal.
     """
+    # Elements are replaced by the rows that they take, and reordered as the result is.
     rows = np.broadcast_to(alike.reshape(-1, *[1] * (len(shape) - 1)), shape)[np.newaxis]
     for op in ops:
         rows = op.evaluate(rows)
@@ -106,6 +109,7 @@ def axis_order(places: np.ndarray, names: str) -> str | None:
     places: of each element in the stream, int [heads, rows, columns].
     names: of the three axes.
     """
+    # The step of an axis is the place of its second element, as the first one lies at 0; of one element, 0.
     steps = [int(places.take(size > 1, axis).flat[0]) for axis, size in enumerate(places.shape)]
     grids = np.meshgrid(*map(np.arange, places.shape), indexing="ij", sparse=True)
     if not np.array_equal(places, sum(step * grid for step, grid in zip(steps, grids, strict=True))):
@@ -128,9 +132,9 @@ class OrderMatch:
     form: of the streams.
     right_streams: the right operand streams row by row, and the left one is held.
     sizes: see `MatrixProductLayer`.
-    length: of the reorderings behind the result, so many come for nothing.
+    length: number of the reorderings behind the result that cost nothing, because it leaves in that order.
     steps: that bring each operand into another order first, mostly none.
-    rows: of the function, which the results take as they leave, int64 [period].
+    rows: int64 [period], the row of the function for each result, in the order in which they leave.
     """
 
     form: ProductForm
@@ -156,6 +160,7 @@ def best_match(
     alike: see `streamed_rows`.
     """
     found: list[OrderMatch] = []
+    # With all reorderings behind it first: of equally good ways `min` takes the one that does most for nothing.
     for length in range(len(behind), -1, -1):
         found += _matches(operands, shape, behind[:length], streamed_rows(shape, behind[:length], alike))
     return min(found, key=lambda match: sum(map(len, match.steps)))
@@ -182,14 +187,15 @@ def _matches(
 
 
 def lane_choices(layer: MatrixProductLayer) -> Iterator[tuple[int, int, int]]:
-    """Yield how many elements a beat of what is held may have, the cells that they are for, and those that share.
+    """Yield the choices of lanes: elements in a beat of the operand that is held, and the cells that take them.
 
     Returns
     -------
-    (lanes, cells, spread) of each choice; see `MatrixProductConfig`.
+    (lanes, cells, spread) of each choice: `spread` neighbouring cells share elements; see `MatrixProductConfig`.
     """
     size = dict(zip(AXES, layer.sizes, strict=True))
     first, *second = (size[axis] for axis in layer.form.lanes)
+    # The second axis is in a beat only where all of the first one is, see `ProductForm.lanes`.
     whole = [first * more for more in range(2, math.prod(second) + 1) if math.prod(second) % more == 0]
     for lanes in [*(part for part in range(1, first + 1) if first % part == 0), *whole]:
         simd = min(lanes, first) if layer.form.lanes[0] == "k" else 1
@@ -198,7 +204,7 @@ def lane_choices(layer: MatrixProductLayer) -> Iterator[tuple[int, int, int]]:
 
 
 def rows_window(layer: MatrixProductLayer, lanes: int, repeats: int, bits: int, address_bits: int) -> WindowConfig:
-    """Return what holds a row of the operand that streams, and repeats it for the columns of the other one.
+    """Return the window that holds a row of the operand that streams, and repeats it for the columns of the other one.
 
     Parameters
     ----------
@@ -230,7 +236,7 @@ def head_groups(layer: MatrixProductLayer) -> int:
 
 
 def held_window(layer: MatrixProductLayer, lanes: int, bits: int, address_bits: int) -> WindowConfig:
-    """Return what holds the other operand, all of it, and reads it for each row."""
+    """Return the window that holds all of the other operand, and reads it for each row."""
     rows, columns, inner, heads = layer.sizes
     width, pixel, taps = {
         "chk": (columns, heads * inner, columns),

@@ -34,20 +34,26 @@ def planned(layer: OwnLayer, lanes: int) -> OwnEngine:
         raise MappingError(f"{where} with {lanes} lanes: {error}") from None
     except Exception as error:  # somebody else's code may fail in any way
         raise InputError(f"{where} fails in `plan` with {lanes} lanes: {error!r}") from error
-    i_beats = engine.i_beats if isinstance(engine.i_beats, tuple) else (engine.i_beats,) * len(layer.sources)
-    wanted = [*(source.elements // engine.i_lanes for source in layer.sources), output.elements // lanes, lanes]
-    given = [*i_beats, engine.o_beats, engine.lanes]
-    if wanted != given or any(source.elements % engine.i_lanes for source in layer.sources):
+    try:
+        i_lanes, o_beats, own_lanes, i_beats = engine.i_lanes, engine.o_beats, engine.lanes, engine.i_beats
+        i_beats = i_beats if isinstance(i_beats, tuple) else (i_beats,) * len(layer.sources)
+        wanted = [*(source.elements // i_lanes for source in layer.sources), output.elements // lanes, lanes]
+    except Exception as error:  # what `plan` has returned need not be an engine, and its properties may fail in any way
+        raise InputError(f"{where} with {lanes} lanes states no beats and lanes: {error!r}") from error
+    given = [*i_beats, o_beats, own_lanes]
+    if wanted != given or any(source.elements % i_lanes for source in layer.sources):
         raise InputError(
             f"{where} with {lanes} lanes states {given[:-2]} beats at its inputs, {given[-2]} at its output, and "
             f"{given[-1]} lanes; its operator needs {wanted[:-2]}, {wanted[-2]} and {wanted[-1]}"
         )
+    # For each number of lanes that is tried: mistakes often show with some of them only.
     _compare(layer, engine, where)
     return engine
 
 
 def _compare(layer: OwnLayer, engine: OwnEngine, where: str) -> None:
     """Compare the golden function of an engine with its operator on some frames. Raises: InputError if they differ."""
+    # The same frames in each build, so that a failure can be seen again.
     generator = np.random.default_rng(1)
     for number in range(FRAMES + 2):
         inputs = [_frame(source, number, generator) for source in layer.sources]
@@ -57,6 +63,7 @@ def _compare(layer: OwnLayer, engine: OwnEngine, where: str) -> None:
             given = np.asarray(engine.golden(*beats)).reshape(-1)
         except Exception as error:  # somebody else's code may fail in any way
             raise InputError(f"{where} fails in `golden`: {error!r}") from error
+        # Compared in stream order, in which a wrong order of beats shows, too.
         if given.shape != wanted.shape or (given != wanted).any():
             first = "" if given.shape != wanted.shape else f", first at element {np.flatnonzero(given != wanted)[0]}"
             raise InputError(

@@ -54,6 +54,7 @@ class PartMover:
                 continue
             saved = self.space.candidate(layer, folding).cost.ebr - after.cost.ebr
             if saved > 0 and after.cycles <= interval:
+                # What is saved for each large RAM, of which wide words take several.
                 moves.append((-saved / after.cost.spram, index, saved, after))
         left = self.budget.spram
         for _, index, saved, after in sorted(moves, key=lambda move: move[:2]):
@@ -114,6 +115,7 @@ class PartMover:
                 cells = min(placed[index].pe, left // blocks)
                 placed[index] = replace(placed[index], dsp_pe=cells)
                 left -= cells * blocks
+        # Nothing was moved, so the cost that is known still holds.
         if left == self.budget.dsp:
             return placed, taken
         return placed, sum(self.space.costs(placed), Cost())
@@ -156,6 +158,7 @@ class PartMover:
             counts = range(folding.logic_pe + 1, self._most_logic_pe(layer, folding) + 1)
             yield [replace(folding, logic_pe=count) for count in counts]
         elif layer.products and not folding.logic_pe:
+            # Engines without an array have their weights in one place: any number above 0 means logic.
             yield [replace(folding, logic_pe=1)]
         if self.space.family.lut_ram.words and not folding.lut_buffer and not folding.large:
             yield [replace(folding, lut_buffer=True)]
@@ -165,6 +168,7 @@ class PartMover:
     def _most_logic_pe(self, layer: MatrixLayer, folding: Folding) -> int:
         """Return the number of cells of an array whose weights may be constants in logic."""
         words = layer.weights.size // (folding.pe * folding.simd)
+        # Deep ROMs in LUTs that are large as well cannot be routed, see `Logic.deep_rom`.
         deep = self.space.family.logic.deep_rom
         if deep is None or words <= deep[0]:
             return folding.pe

@@ -114,6 +114,7 @@ class Planner:
         return sum(map(self._cost, plan.configs), Cost())
 
     def _cost(self, config: EngineConfig) -> Cost:
+        # Only arrays are costly to price: their weights are looked at bit by bit.
         if self._last_array is None or config is not self._last_array[1]:
             return cost(config, self.family)
         if self._last_cost is None or self._last_cost[0] is not config:
@@ -133,6 +134,7 @@ class Planner:
         self.encodings.check_plain(layer)
         outputs = len(layer.weights)
         lanes = folding.channel_lanes
+        # The window is read once for each fold of the outputs of its group.
         repeats = outputs // layer.groups // folding.pe
         window = self._window(layer, folding, repeats)
         matmul, sums = self._matmul(layer, folding, window), outputs * layer.vectors
@@ -140,6 +142,8 @@ class Planner:
         engines = [*self._padding(layer, lanes), self._windowed(window, layer), ("matmul", matmul, output)]
         if layer.pool != (1, 1):
             taps, windows = layer.pool[0] * layer.pool[1], layer.blocks[0] * layer.blocks[1]
+            # Positions of a pooling window come one after the other (`WindowConfig.block`), so no line buffer is
+            # needed.
             pool = PoolConfig(taps, outputs // folding.drain, folding.drain, layer.element, windows)
             engines.append(("pool", pool, replace(output, elements=sums // taps)))
         return LayerPlan((lanes,), tuple(engines))
@@ -149,6 +153,7 @@ class Planner:
         self.encodings.check_plain(layer)
         lanes, channels = folding.channel_lanes, layer.source[0]
         engines = self._padding(layer, lanes)
+        # Without a window, pixels come one after the other.
         rows = 1 if layer.is_global else folding.row_lanes
         if not layer.is_global:
             engines.append(self._windowed(self._window(layer, folding, 1), layer))
@@ -224,6 +229,7 @@ class Planner:
         )
 
         def make_rows(address_bits: int) -> WindowConfig:
+            # Cells that share an element of this stream read it once.
             return rows_window(layer, config.lanes[0], columns // spread, left.bits, address_bits)
 
         def make_held(address_bits: int) -> WindowConfig:
@@ -411,6 +417,7 @@ class Planner:
         outputs = len(layer.weights)
         # The window gives taps and channels in an order of its own, in which the weights have to follow one another.
         weights = np.ascontiguousarray(layer.weights.reshape(outputs, -1)[:, window.weight_order()])
+        # Words of weights of a cell: one for each step of each fold, of all groups.
         depth = outputs // layer.groups // folding.pe * layer.groups * window.steps
         matmul = MatmulConfig(
             pe=folding.pe,

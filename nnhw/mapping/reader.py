@@ -101,6 +101,7 @@ class _Reader:
 
     def read(self) -> tuple[Layer, ...]:
         for node in self.body.nodes:
+            # Before any layer is read: its steps would take memory for each code.
             if isinstance(node.op, Rescale) and node.op.high - node.op.low >= MOST_CODES:
                 self._refuse(node, _too_many_codes(node.op))
         raise_all(self.problems)
@@ -126,7 +127,9 @@ class _Reader:
         """Read a convolution or a linear layer, with padding, function and tiling pooling."""
         source, padding = self._padded(node.inputs[0])
         weights = self.body.constants[node.inputs[1]]
+        # A linear layer is a convolution with the plain attributes.
         op = node.op if isinstance(node.op, Conv2d) else Conv2d()
+        # A pass moves padding into an op of its own; a graph that was not lowered has it here.
         if any(op.padding):
             self._refuse(node, "has padding of its own; lower the graph first (pass 'separate_padding')")
             return
@@ -195,6 +198,7 @@ class _Reader:
         """Read a product of two computed matrices with its function, and what reorders its results if they come so."""
         names, function = self._function(node)
         behind = self._reorderings_behind(names[-1])
+        # Equal rows of the function need not be told apart, which lets results repeat after fewer elements.
         alike = np.zeros(node.type.shape[0], np.int64)
         if function is not None:
             table = np.concatenate([function.thresholds, function.codes], axis=1)
@@ -291,6 +295,7 @@ class _Reader:
         keep = stream_order(np.broadcast_to(kept, node.type.shape)[None]).reshape(-1, row["length"]).astype(bool)
         names, function = self._function(node)
         common = self._common(node, names, (self._stream(node.inputs[0]),), function)
+        # Without a mask the engine has no memory of flags.
         only = None if keep.all() else keep
         self._add(SoftmaxLayer(**common, **row, op=node.op, table=table, keep=only), names)
 
@@ -387,6 +392,7 @@ class _Reader:
         readers = [user for user in self.users[node.name] if not isinstance(user.op, _ORDERS)]
         if node.name in self.body.outputs or not all(isinstance(user.op, _ANY_ORDER) for user in readers):
             path = self._reorderings(node)
+            # A message or a report names the permutation, since a reshape alone moves nothing.
             moved = next((step for step in path if isinstance(step.op, Permute)), node)
             self._transpose(node, moved, transposes(self.body.node(source).type.shape, [step.op for step in path]))
 
@@ -438,6 +444,7 @@ class _Reader:
     ) -> None:
         names, function = self._function(node)
         activation = self._type(node.inputs[0])
+        # The engine reads the border as well, so its type takes part.
         if padding is not None and not activation.holds(np.array([padding.value])):
             activation = IntType(min(activation.low, padding.value), max(activation.high, padding.value))
         self._add(
@@ -579,6 +586,7 @@ class _Reader:
         return self.streams.get(name, name)
 
     def _type(self, name: str) -> IntType:
+        # A layer may have another type than the IR value, such as bipolar elements that became numbers.
         made = next((layer for layer in self.layers if layer.node == name), None)
         return made.element if made is not None else self.body.node(name).type.int_dtype
 
@@ -603,6 +611,7 @@ def rescaled_steps(
 ) -> StepFunction:
     """Return the step function of a rescaling; it never falls, so each step is found by bisection."""
     codes = np.arange(op.low + 1, op.high + 1)
+    # All codes of all channels at once: each has its own interval, in which its step lies.
     below = np.full((len(multiplier), len(codes)), sums.low - 1)
     reached = np.full_like(below, sums.high + 1)
     while (reached - below > 1).any():
@@ -625,9 +634,13 @@ def _too_many_codes(op: Rescale) -> str:
 
 
 _ON_THE_HOST = "runs on no engine; it is supported only behind the last layer, on the host"
+"""End of the message for an op without a row in `_READERS`."""
 _FUNCTIONS = (Threshold, StepTable, Rescale)
+"""Functions from accumulators to codes, which become part of the layer in front."""
 _WINDOWS = (Conv2d, SumPool2d)
+"""What makes the padding in front of it itself."""
 _ORDERS = (Flatten, Reshape, Permute)
+"""What computes nothing, and moves elements at most."""
 _ANY_ORDER = (Linear, MatrixProduct)
 """What reads a stream in whatever order it comes."""
 _READERS: dict[type[Op], Callable[[_Reader, Node], None]] = {
@@ -654,3 +667,4 @@ _READERS: dict[type[Op], Callable[[_Reader, Node], None]] = {
     Permute: _Reader.reorder,
     Slice: _Reader.slice,
 }
+"""The method that reads each op; functions and paddings that a layer has taken do not come here."""

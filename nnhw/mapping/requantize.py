@@ -56,6 +56,7 @@ class NormalSteps:
         rows = []
         for row, values in zip(steps, codes, strict=True):
             starts = np.concatenate([[raw.low], np.clip(row, raw.low, raw.high + 1)])
+            # A segment of no sums, between two equal steps or beyond the range, goes.
             kept = starts < np.append(starts[1:], raw.high + 1)
             starts, values = starts[kept], values[kept]
             changes = np.flatnonzero(np.diff(values)) + 1
@@ -87,6 +88,7 @@ class NormalSteps:
                 return None
             falls[channel] = (moves < 0).any()
             starts = np.concatenate([[self.raw.low], places, [self.raw.high + 1]])
+            # A code that is skipped has the step of the next one.
             wanted = np.arange(1, span + 1)
             if falls[channel]:
                 # A falling channel counts how many steps it has not reached, so its steps come in reverse.
@@ -136,6 +138,7 @@ def implementations(
         found.append(ThresholdSearch(rows, np.zeros(len(rows), dtype=bool), code, raw, values))
     if thresholds is None or thresholds.steps.shape[1] > FEW_STEPS:
         found += _tables(function)
+    # Common steps are a line with memories behind it: they cannot win where a line alone is exact.
     if not any(isinstance(each, Scaler) and each.segments == 1 for each in found):
         found += _common(function, fused)
     for requantizer in found:
@@ -259,6 +262,7 @@ def choose(
     dsp: whether DSP blocks may be used.
     lean: whether to return the cheapest of those with the fewest block RAMs.
     """
+    # Comparators and tables have no attribute `dsp`: they never take a block.
     allowed = [choice for choice in choices if dsp or not getattr(choice, "dsp", False)]
     placed = [place for choice in allowed for place in _places(choice, in_logic, family)]
 
@@ -272,6 +276,7 @@ def choose(
 def _places(requantizer: Requantizer, in_logic: bool, family: Family) -> list[Requantizer]:
     """Return a requantizer with its constants in logic and in block RAM; for comparators their engine decides that."""
     if isinstance(requantizer, ThresholdSearch):
+        # Its memories choose between logic and block RAM by their words, see `logic_words`.
         return [replace(requantizer, registered=family.block_ram.slow)]
     if isinstance(requantizer, CommonSteps):
         requantizer = replace(requantizer, registered=family.block_ram.slow)

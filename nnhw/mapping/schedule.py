@@ -104,6 +104,7 @@ class StreamNetwork:
 
         def moved(port: tuple[int, int]) -> tuple[int, int]:
             stage, number = source if port[0] == index else port
+            # Stages behind the one that goes move up by a place.
             return (stage - (stage > index), number)
 
         left = [stage for place, stage in enumerate(self.stages) if place != index]
@@ -169,6 +170,7 @@ class StreamNetwork:
         """Return whether latency and interval are no longer than those of a schedule, and the network cannot hang."""
         try:
             run = self._run([stage.config.model() for stage in self.stages], schedule.latency_cycles)
+        # A FIFO that is too shallow may stop the network for good.
         except StuckError:
             return False
         # Such a run was stopped behind its first frame, and has no interval.
@@ -328,8 +330,10 @@ def _settled(network: StreamNetwork) -> tuple[Schedule, list[int]]:
 
 def emptied(model: CycleModel | NetworkModel) -> CycleModel | NetworkModel:
     """Return a model whose pipeline, if it has one, holds no beats but those in its output buffer."""
+    # Joins have their pipeline inside.
     pipeline = getattr(model, "pipeline", model)
     if isinstance(pipeline, PipelineModel):
+        # At once in the output buffer, so nothing is on its way.
         pipeline.latency = 1
     return model
 
@@ -380,6 +384,7 @@ def _without_buffers(network: StreamNetwork, schedule: Schedule, family: Family)
         network, buffers = fewer, []
     deep = sorted(network.behind_stages, key=lambda index: -cost(network.stages[index].config, family).lc)
     places = [*buffers, *(index for index in deep if index not in buffers)]
+    # By name: indices change with each stage that goes.
     for name in [network.stages[index].name for index in places[:trials]]:
         index = next(place for place, stage in enumerate(network.stages) if stage.name == name)
         fewer = network.without(index)
@@ -402,6 +407,7 @@ def cheaper_depths(config: FifoConfig, family: Family, block_ram_lc: float = inf
     now = cost(config, family)
     found: list[int] = []
     before = now
+    # Downwards, and only where a block RAM less, or logic, is saved: so the deepest of equal cost comes first.
     for depth in range(config.depth - 1, BUFFER_DEPTH - 1, -1):
         taken = cost(replace(config, depth=depth), family)
         if taken.ebr < before.ebr or (not taken.ebr and (now.ebr or now.lc - taken.lc >= LEAST_SAVED_LC)):

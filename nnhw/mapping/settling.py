@@ -11,6 +11,7 @@ from nnhw.accelerator import Accelerator
 
 LOGGER = logging.getLogger("nnhw.mapping")
 _SETTLES = ContextVar("settles", default=False)
+"""Whether the next Ctrl-C ends the search alone."""
 
 
 @contextmanager
@@ -36,8 +37,10 @@ def settle(found: Accelerator | None, stop: KeyboardInterrupt) -> Accelerator:
     KeyboardInterrupt: `stop`, if nothing was found, nobody waits for a mapping (see `settling`), an interrupt has
         ended a search before, or it was not Ctrl-C but a signal that asks for an end.
     """
+    # Subclasses of KeyboardInterrupt are signals of others, such as SIGTERM, that want an end at once.
     if found is None or not _SETTLES.get() or type(stop) is not KeyboardInterrupt:
         raise stop
+    # The next Ctrl-C means the build itself.
     _SETTLES.set(False)
     LOGGER.warning(
         "interrupted: the best mapping so far is taken, of %s cycles a frame; Ctrl-C again ends the build",

@@ -68,6 +68,7 @@ def _divided(digits: Digits, sizes: Sequence[int]) -> list[Digits] | None:
         axis: Digits = []
         while size > 1:
             name, count = waiting.pop()
+            # An axis of one element moves nothing.
             if count == 1:
                 continue
             if size % count == 0:
@@ -93,6 +94,7 @@ def _steps(stream: Digits, wanted: Digits) -> list[Loops]:
         follows = bool(runs) and place > 0 and now[place - 1] == runs[-1][-1]
         runs[-1:] = [[*runs[-1], digit]] if follows else [*runs[-1:], [digit]]
     counts = [prod(count for _, count in run) for run in runs]
+    # Runs are numbered as they are wanted, so the search ends at 0, 1, 2, ...
     start = tuple(sorted(range(len(runs)), key=lambda run: now.index(runs[run][0])))
 
     def count(order: Sequence[int]) -> int:
@@ -112,4 +114,5 @@ def _steps(stream: Digits, wanted: Digits) -> list[Loops]:
             outer, rows, columns, run = order[:first], order[first:middle], order[middle:end], order[end:]
             loops = (count(outer), count(rows), count(columns), count(run))
             swapped = (*outer, *columns, *rows, *run)
+            # A step buffers one of its outer iterations.
             heappush(waiting, (length + 1, room + prod(loops[1:]), swapped, [*steps, loops]))

@@ -42,6 +42,7 @@ def without_waits(space: DesignSpace, placed: Sequence[Folding], found: Accelera
         return found
     best = found
     for trial in _other_buffers(space, placed, budget)[:MOST_TRIALS]:
+        # To assemble an accelerator takes seconds where branches join; its cost alone does not.
         expected = space.expected_cost(trial)
         if expected is not None and budget.excess(expected):
             continue

@@ -165,6 +165,7 @@ def read_pattern(function: Callable[..., Any]) -> OpPattern:
             "a pattern of a value alone would be found everywhere"
         )
     names = [*parameters, *(part.label for part in _parts(result) if isinstance(part, OpPattern) and part.label)]
+    # `match.get` would be the method of Mapping, and never the user's value of that name.
     taken = next((name for name in names if hasattr(Match, name) or name in _OF_A_MATCH), None)
     if taken is not None:
         raise InputError(
@@ -197,12 +198,14 @@ def _matches(
 ) -> Iterator[Found]:
     """Yield the names of values, and the inner values, with which `pattern` stands at the value `name`."""
     if isinstance(pattern, Wildcard):
+        # A parameter that occurs twice must be the same value both times.
         if names.get(pattern.name, name) == name:
             yield {**names, pattern.name: name}, inner
         return
     node = graph.node(name)
     if node.op.name != pattern.op or len(node.inputs) != len(pattern.inputs):
         return
+    # Attributes that a pattern does not name may have any value.
     if any(getattr(node.op, key) != value for key, value in pattern.attributes.items()):
         return
     if pattern.label is not None:
@@ -213,6 +216,7 @@ def _matches(
     # Equal inputs have one order: the other would be the same match again.
     if pattern.op in COMMUTATIVE and node.inputs != node.inputs[::-1]:
         orders.append(node.inputs[::-1])
+    # Both orders may match in different ways; the condition `where` decides which of them counts.
     for order in orders:
         yield from _inputs(graph, pattern.inputs, order, names, inner | {name})
 

@@ -90,6 +90,7 @@ def load_weights(path: Path) -> tuple[dict[str, Any], torch.Tensor]:
     except Exception as error:  # a file that is none of torch's fails in many ways
         line = (str(error).splitlines() or [""])[0]
         raise InputError(f"weights '{path}' cannot be read: {type(error).__name__}: {line}") from None
+    # A checkpoint of the user's own has other entries.
     if not isinstance(content, dict) or set(content) != {STATE, EXAMPLE} or not isinstance(content[STATE], dict):
         raise InputError(
             f"weights '{path}' need the entries '{STATE}' and '{EXAMPLE}'; 'nnhw search' writes such files"
@@ -100,10 +101,12 @@ def load_weights(path: Path) -> tuple[dict[str, Any], torch.Tensor]:
 def save_weights(model: nn.Module, example: torch.Tensor, path: Path) -> None:
     """Write a model's state and an example input in one step: a temporary file, then a rename."""
     state = {
+        # Besides tensors, a state may hold what a module adds itself (`get_extra_state`).
         name: value.detach().cpu() if isinstance(value, torch.Tensor) else value
         for name, value in model.state_dict().items()
     }
     path.parent.mkdir(parents=True, exist_ok=True)
+    # In the same folder, as a rename from another file system would be a copy that can be seen half done.
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}", suffix=".tmp")
     os.close(handle)
     try:

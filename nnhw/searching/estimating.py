@@ -47,6 +47,7 @@ def estimate(source: Source, board: Board, options: Options) -> Estimate:
     NnhwError: the model cannot be captured, lowered or mapped, or does not fit the board.
     """
     ready = Source(_observed(source.model, source.example_input), source.example_input, source.name, source.lines)
+    # What runs on the host takes nothing of the board: only the body is mapped.
     parts = split(lower(ready.capture()))
     mapped, facts = map_on_board(parts.body, board, options)
     schedule = mapped.accelerator.schedule
@@ -73,6 +74,7 @@ def _observed(model: object, example: torch.Tensor) -> nn.Module:
     try:
         with torch.no_grad():
             seen(example)
+    # The forward pass is the user's code, which may fail in any way.
     except Exception as error:
         line = (str(error).splitlines() or [""])[0]
         raise InputError(

@@ -55,6 +55,7 @@ def export(setting: Setting, tried: Tried, out: Path) -> ExportedNetwork:
             f"the weights of trial {tried.number} are not in '{kept}': the machine '{tried.host}' trained it; copy the "
             "file from there, or export there"
         )
+    # Built again from its parameters, as the search keeps no models, then filled with the kept weights.
     model = program.source(Chosen(tried.params, tried.number)).model
     assert isinstance(model, torch.nn.Module)
     fill(model, kept)
@@ -64,6 +65,7 @@ def export(setting: Setting, tried: Tried, out: Path) -> ExportedNetwork:
     save_weights(model, program.example_input, path.with_suffix(".pt"))
     footer = _FOOTER.format(number=tried.number, weights=path.with_suffix(".pt").name, params=literal(tried.params))
     path.write_text(text + footer, encoding="utf-8")
+    # The hash is that of what a user of the file will get, with the copied modules.
     loaded = _loaded(path, modules)
     _check_same(setting, tried, loaded)
     assert isinstance(loaded.model, torch.nn.Module)

@@ -11,7 +11,9 @@ from typing import Literal
 from nnhw.errors import InputError
 
 ACCURACY = "accuracy"
+"""Name of the figure that training gives; all others come from the mapping."""
 Figures = Mapping[str, float]
+"""Values of figures by name."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ FIGURES: Mapping[str, Figure] = {
 include the link's hardware."""
 
 _SPEED = ("rate", "cycles", "latency")
+"""Figures that a faster mapping of the same network improves."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,8 @@ class Goals:
 
         A lower limit of `rate` is such a target, unless a measure of speed is an objective.
         """
+        # With a target the mapper gives the smallest network that reaches it; so an objective of speed would see no
+        # faster one.
         return None if set(self.objectives) & set(_SPEED) else self.at_least.get("rate")
 
     def values(self, figures: Figures) -> list[float]:
@@ -96,7 +101,7 @@ class Goals:
         low = [(name, limit, "at least") for name, limit in self.at_least.items()]
         high = [(name, limit, "at most") for name, limit in self.at_most.items()]
         return [
-            f"{name} is {shown(name, figures[name])}, but {bound} {shown(name, limit)} is asked for"
+            _missed(name, figures[name], bound, limit)
             for name, limit, bound in (*low, *high)
             if name in figures and (figures[name] < limit if bound == "at least" else figures[name] > limit)
         ]
@@ -137,6 +142,7 @@ def make_limits(given: Iterable[str], option: str) -> dict[str, float]:
         try:
             limit = float(number)
         except ValueError:
+            # Both mistakes, no "=" and no number behind it, get one message.
             equals = ""
             limit = 0.0
         if not equals:
@@ -150,6 +156,14 @@ def make_limits(given: Iterable[str], option: str) -> dict[str, float]:
 def shown(name: str, value: float) -> str:
     """Return the text of a figure's value: an accuracy with four decimals, else a whole number."""
     return f"{value:.4f}" if name == ACCURACY else f"{value:,.0f}"
+
+
+def _missed(name: str, value: float, bound: str, limit: float) -> str:
+    """Return the message that a figure misses a limit; both have all their digits where they would look equal."""
+    given, wanted = shown(name, value), shown(name, limit)
+    if given == wanted:
+        given, wanted = f"{value:,}", f"{limit:,}"
+    return f"{name} is {given}, but {bound} {wanted} is asked for"
 
 
 def _check_name(name: str) -> None:

@@ -48,6 +48,7 @@ def _figure(search: Search) -> Any:
     colour = objectives[2] if len(objectives) > 2 else None
     figure = go.Figure(layout={"title": {"text": f"{html.escape(search.study)}: {len(search.trials)} trials"}})
     others = [trial for trial in search.complete if trial.number not in on_front]
+    # The front comes last, so that its marks lie above the others.
     for title, trials, size in (("other networks", others, 7), ("Pareto front", front, 12)):
         marker: dict[str, Any] = {"size": size, "symbol": "diamond" if size > 7 else "circle"}
         if colour is not None:

@@ -14,7 +14,9 @@ from .trial_records import Search
 from .trying import COMPLETE, OUTCOMES, RUNNING
 
 _ALWAYS = ("accuracy", "rate", "cycles", "lc", "ebr", "spram", "dsp")
+"""Figures that have a column even if they are no objective."""
 _REASONS_SHOWN = 3
+"""Most reasons of an outcome that are printed, the most frequent ones: a search may fail in hundreds of ways."""
 
 
 def render_search(search: Search) -> RenderableType:
@@ -42,6 +44,7 @@ def _remarks(search: Search) -> Iterator[str]:
     yield counted(search)
     for outcome in OUTCOMES:
         reasons = Counter(
+            # Further lines are details of a layer; by the first ones, equal reasons are counted together.
             (trial.reason.splitlines() or [""])[0]
             for trial in search.trials
             if trial.outcome == outcome and outcome not in (COMPLETE, RUNNING) and trial.reason

@@ -21,9 +21,13 @@ from .trying import Setting, run_trial
 from .user_program import load_program
 
 ROOT = Path("search")
+"""Folder below which each study has its own, if none is given."""
 JOURNAL, WEIGHTS, PLOT = "study.journal", "weights", "front.html"
+"""Names in a study's folder: the storage of its trials, the folder of weights, the plot."""
 BEST = "best"
+"""In place of a trial's number: the first one of the front."""
 DEFAULT_TRIALS = 50
+"""Trials of a call without a limit of its own; optuna's sampler draws the first 10 of a study at random."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,7 @@ def _run(
     progress: Progress,
 ) -> Search:
     load_board(request.board)  # a wrong name is said before anything is imported
+    # Checked before the user's file is run, which may take long.
     require_packages()
     setting = request.setting()
     known = open_study(request.place, request.name, setting)
@@ -151,6 +156,7 @@ def _run(
             if count == 0:
                 pass
             elif jobs == 1:
+                # In this process, whose trials a seed makes repeatable: others would finish in any order.
                 take = _counter(count, _deadline(timeout_s), progress)
                 while take():
                     run_trial(setting, known, progress.note)
@@ -228,6 +234,7 @@ def _run_processes(request: SearchRequest, count: int | None, timeout_s: float |
         for worker in workers:
             worker.join()
         raise
+    # A process that a signal has ended, such as one that ran out of memory, has a negative code.
     bad = [worker.exitcode for worker in workers if worker.exitcode]
     if bad:
         raise ToolError(
@@ -242,10 +249,12 @@ def _work(request: SearchRequest, left: Any, timeout_s: float | None) -> None:
 
     from nnhw.flow.tools.stopping import stop_on_signals
 
+    # `terminate` of the parent becomes a KeyboardInterrupt here, so that the trial is kept as interrupted.
     stop_on_signals()
     deadline, progress = _deadline(timeout_s), PlainProgress()
     try:
         setting = request.setting()
+        # A study of its own: connections to the storage cannot be shared between processes.
         study = open_study(request.place, request.name, setting)
         while (deadline is None or time.monotonic() < deadline) and _take(left):
             run_trial(setting, study, progress.note)

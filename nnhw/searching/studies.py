@@ -27,6 +27,7 @@ def require_packages() -> None:
     """Raise InputError if a package of the extra 'search' is not installed."""
     for name in ("optuna", "plotly"):
         try:
+            # Imported, not only found: a broken installation shows here.
             __import__(name)
         except ImportError as error:
             raise InputError(
@@ -50,6 +51,7 @@ def open_study(storage: str, name: str, setting: Setting) -> optuna.Study:
     """
     import optuna
 
+    # optuna prints a line for each trial, as the search does.
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
         backend, sampler = _backend(storage), make_sampler(setting.seed)
@@ -82,6 +84,7 @@ def _backend(storage: str) -> Any:
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
+    # optuna itself opens databases by their URL.
     if "://" in storage:
         return storage
     path = Path(storage)
@@ -104,6 +107,7 @@ def identity(setting: Setting) -> dict[str, Any]:
         "objectives": list(goals.objectives),
         "at least": dict(sorted(goals.at_least.items())),
         "at most": dict(sorted(goals.at_most.items())),
+        # Another version may map the same network differently, and its figures are not comparable.
         "nnhw": nnhw.__version__,
     }
 
@@ -111,6 +115,7 @@ def identity(setting: Setting) -> dict[str, Any]:
 def _claim(study: optuna.Study, storage: str, setting: Setting) -> None:
     """Write the search's identity into a new study; raise InputError if a study has another identity."""
     mine = identity(setting)
+    # A study with trials but without an owner is one of the user's own: it is left as it is.
     if OWNER not in study.user_attrs and not study.get_trials(deepcopy=False):
         study.set_user_attr(OWNER, mine)
     # Read again: another process may have claimed the new study at the same time.

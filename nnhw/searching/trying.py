@@ -37,6 +37,7 @@ OUTCOMES = (COMPLETE, UNFIT, LIMIT, REPEATED, STOPPED, UNFIT_TRAINED, FAILED, IN
 RIVALS_MIN = 3
 """Fewest networks with an accuracy at a step that a trial is compared with; with fewer, none is stopped there."""
 _REASON_LENGTH_MAX = 2000
+"""Most characters of a reason in the storage: the list of all problems of a deep network may have pages."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,7 @@ class Trial:
         if not math.isfinite(accuracy):
             raise InputError(f"trial.report() needs a finite accuracy, got {accuracy} at step {key}")
         self._reports[key] = accuracy
+        # Written as a whole each time: storages keep whole attributes. JSON has text keys only, hence `key`.
         self._own.set_user_attr("reports", self._reports)
         # A network that is better in another objective, such as a faster one, may be less accurate: slower ones are no
         # rivals of it.
@@ -153,6 +155,7 @@ def run_trial(setting: Setting, study: optuna.Study, note: Callable[[str], None]
     states, started = optuna.trial.TrialState, time.monotonic()
     own = study.ask()
     own.set_user_attr("host", socket.gethostname())
+    # Before the user's code: it draws initial weights, and the order of the data.
     _set_seeds(setting.seed, own.number)
     values, state, outcome, reason = None, states.PRUNED, COMPLETE, ""
     stop: KeyboardInterrupt | None = None
@@ -183,6 +186,7 @@ def _attempt(setting: Setting, own: optuna.Trial) -> list[float]:
     source = setting.program.source(trial)
     before = _fitting(setting, source, UNFIT)
     trial.figures = dict(before.figures)
+    # Kept at once, so that the storage has them even if the training never ends.
     own.set_user_attr("untrained", trial.figures)
     _keep_limits(setting, trial.figures)
     _check_new(own)
@@ -196,6 +200,7 @@ def _attempt(setting: Setting, own: optuna.Trial) -> list[float]:
     own.set_user_attr("style", after.style)
     own.set_user_attr("hash", after.hash)
     _keep_limits(setting, figures)
+    # Only of complete trials, which alone can be exported.
     save_weights(source.model, setting.program.example_input, weights_of(setting.weights, own.number))
     return setting.goals.values(figures)
 

@@ -35,13 +35,21 @@ class AnyTrial(Protocol):
 
     def suggest_float(
         self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
-    ) -> float: ...
+    ) -> float:
+        """Return a number from low to high, both included, for the parameter of this name."""
+        ...
 
-    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int: ...
+    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
+        """Return a whole number from low to high, both included, for the parameter of this name."""
+        ...
 
-    def suggest_categorical(self, name: str, choices: Any) -> Any: ...
+    def suggest_categorical(self, name: str, choices: Any) -> Any:
+        """Return one of several texts, numbers or booleans for the parameter of this name."""
+        ...
 
-    def report(self, accuracy: float, step: int) -> None: ...
+    def report(self, accuracy: float, step: int) -> None:
+        """Take the accuracy so far at a step, such as an epoch; a running trial may end here."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,7 @@ class Program:
         if self.judge is None:
             return None
         with self._folder():
+            # The accuracy is that of the network as it is exported, with fixed batch norms.
             result = self.judge(model.eval())
         return _number(result, f"test(model) in {self.path}")
 
@@ -112,6 +121,7 @@ def load_program(file: str | Path) -> Program:
         raise InputError(f"a search needs FILE.py with 'model', 'train' and 'example_input', got {path}")
     module = execute(path)
     make, fit = (_function(module, path, name) for name in ("model", "train"))
+    # A `test` of None counts as none.
     judge = _function(module, path, "test") if getattr(module, "test", None) is not None else None
     example = getattr(module, "example_input", None)
     if example is None:
@@ -137,6 +147,7 @@ def _number(value: object, what: str) -> float:
     """Return a result as a number. Raises: InputError where it is none, or not finite."""
     try:
         number = float(value)  # type: ignore[arg-type]
+    # RuntimeError: a tensor with several elements.
     except (TypeError, ValueError, RuntimeError):
         raise InputError(f"{what} must return a number, got {type(value).__name__}") from None
     if not math.isfinite(number):

@@ -34,6 +34,7 @@ def digest(path: Path) -> str:
     text = path.read_text(encoding="utf-8")
     hashed = hashlib.sha256(text.encode())
     for module in local_modules(text, path.parent):
+        # Zero bytes, which no path has, keep names and contents apart.
         hashed.update(b"\0" + module.relative_to(path.parent).as_posix().encode() + b"\0" + module.read_bytes())
     return hashed.hexdigest()
 
@@ -41,8 +42,9 @@ def digest(path: Path) -> str:
 def needed_text(text: str, name: str) -> str:
     """Return the part of a program's text that defines one of its top-level names: whole statements, in order.
 
-    Kept are the statements that assign or change a needed name, those that assign nothing and use needed names alone,
-    such as `torch.manual_seed(0)`, and the docstring. Blocks that begin with `if __name__ ==` are left out.
+    Kept are the statements that assign or change a needed name, loops that fill a list or a table included, those that
+    assign nothing and use needed names alone, such as `torch.manual_seed(0)`, and the docstring. Blocks that begin with
+    `if __name__ ==` are left out.
     """
     statements = list(_statements(text))
     known = {bound for statement in statements for bound in statement.binds}
@@ -70,8 +72,8 @@ class _Statement:
     Parameters
     ----------
     first, last: its lines, from 0 on and without `last`; comments directly above it belong to it.
-    binds: names of the module that it assigns. uses: names that it reads. changes: names of objects of which it sets
-        attributes or items.
+    binds: names of the module that it assigns. uses: names that it reads, but for its own loop variables. changes:
+        names of objects of which it sets attributes or items, or calls a method for its effect alone.
     always: whether it is kept whatever is needed.
     guarded: whether it is an `if` on `__name__`, which runs in the main program alone.
     """
@@ -86,19 +88,21 @@ class _Statement:
 
 
 def _statements(text: str) -> Iterator[_Statement]:
-    lines = text.splitlines()
+    lines, body = text.splitlines(), ast.parse(text).body
+    imported = {name for node in body if isinstance(node, ast.Import | ast.ImportFrom) for name in _names(node)[0]}
     end = 0
-    for position, node in enumerate(ast.parse(text).body):
+    for position, node in enumerate(body):
+        # A definition begins with its first decorator, in front of the line that Python names.
         decorators = getattr(node, "decorator_list", [])
-        first = min(node.lineno, *(decorator.lineno for decorator in decorators), node.lineno) - 1
+        first = min([node.lineno, *(decorator.lineno for decorator in decorators)]) - 1
         while first > end and lines[first - 1].startswith("#"):
             first -= 1
         binds, uses = _names(node)
         docstring = not position and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         end = node.end_lineno or node.lineno
-        yield _Statement(
-            first, end, binds, uses, _changed(node), docstring or _is_always_needed(node), _is_guarded(node)
-        )
+        guarded = _is_guarded(node)
+        changes = set[str]() if guarded else _changed(node, imported)
+        yield _Statement(first, end, binds, uses, changes, docstring or _is_always_needed(node), guarded)
 
 
 def _names(node: ast.stmt) -> tuple[set[str], set[str]]:
@@ -118,20 +122,48 @@ def _names(node: ast.stmt) -> tuple[set[str], set[str]]:
             if symbol.is_global():
                 uses.add(symbol.get_name())
                 binds |= {symbol.get_name()} if symbol.is_assigned() else set()
-    return binds, uses
+    # What a loop or a `with` block names itself is not taken from other statements, which may use the same short name.
+    return binds, uses - _own_variables(node)
 
 
-def _changed(node: ast.stmt) -> set[str]:
-    """Return the names of objects of which a statement sets attributes or items, such as `a` of `a.b[0] = 1`."""
-    parts = [part for part in ast.walk(node) if isinstance(part, ast.Attribute | ast.Subscript)]
-    targets: list[ast.expr] = [part for part in parts if not isinstance(part.ctx, ast.Load)]
+def _own_variables(node: ast.stmt) -> set[str]:
+    """Return the names that a statement gives to the items of a loop, or to what a `with` block opens."""
+    targets: list[ast.expr] = [node.target] if isinstance(node, ast.For) else []
+    if isinstance(node, ast.With):
+        targets = [item.optional_vars for item in node.items if item.optional_vars is not None]
+    return {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+
+
+def _changed(node: ast.stmt, imported: set[str]) -> set[str]:
+    """Return the names of objects that a statement changes: `a` of `a.b[0] = 1`, and of `a.append(1)` in a loop.
+
+    Parameters
+    ----------
+    imported: names that the program imports: calls of a module's functions change no object of the program.
+    """
     names = set()
-    for target in targets:
-        while isinstance(target, ast.Attribute | ast.Subscript):
-            target = target.value
-        if isinstance(target, ast.Name):
-            names.add(target.id)
-    return names if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Delete) else set()
+    for part in _run(node):
+        if isinstance(part, ast.Attribute | ast.Subscript) and not isinstance(part.ctx, ast.Load):
+            names |= _root(part)
+        # The result of such a call is dropped, so that it is made for its effect.
+        elif isinstance(part, ast.Expr) and isinstance(part.value, ast.Call):
+            names |= _root(part.value.func) - imported if isinstance(part.value.func, ast.Attribute) else set()
+    return names
+
+
+def _root(target: ast.expr) -> set[str]:
+    """Return the name of the object that attributes and items are of; empty if it has none."""
+    while isinstance(target, ast.Attribute | ast.Subscript):
+        target = target.value
+    return {target.id} if isinstance(target, ast.Name) else set()
+
+
+def _run(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what runs when a statement does, itself and all parts: of functions, none of their bodies."""
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        yield node
+        for part in ast.iter_child_nodes(node):
+            yield from _run(part)
 
 
 def _is_always_needed(node: ast.stmt) -> bool:
@@ -152,6 +184,7 @@ def _acts_on(statement: _Statement, needed: set[str], known: set[str]) -> bool:
 def _joined(lines: list[str], rows: list[int]) -> str:
     """Return the text of the given rows of a file; two empty lines stand wherever rows were left out."""
     parts: list[str] = []
+    # Rows in between that are empty keep their number; if a statement was left out, two stand for it.
     for row, before in zip(rows, (-1, *rows), strict=False):
         skipped = lines[before + 1 : row]
         if any(line.strip() for line in skipped):

@@ -12,7 +12,7 @@ from nnhw.export.c import make_c
 from nnhw.frontend import capture
 from nnhw.passes import lower, split
 from tests.export.test_c import CC, compiled, expected, float_ends
-from tests.frontend.examples import BETWEEN_VALUES
+from tests.frontend.examples import BETWEEN_VALUES, trimmed
 from tests.frontend.models import settled
 from tests.frontend.tested import OnDevice, example_images
 
@@ -74,7 +74,8 @@ def test_c_of_attention_operators_equals_the_interpreter(tmp_path: Path) -> None
 
 def test_c_of_examples_between_values_equals_the_interpreter(tmp_path: Path) -> None:
     images = example_images(6)
-    nets = [split(lower(capture(settled(OnDevice([function])), images))) for function in BETWEEN_VALUES.values()]
+    models = [trimmed(settled(OnDevice([function])), images) for function in BETWEEN_VALUES.values()]
+    nets = [split(lower(capture(model, images))) for model in models]
     programs = [make_c(parts.body, parts.head, parts.tail, f"net_{k}") for k, parts in enumerate(nets)]
     library = compiled(programs, tmp_path)
     seen = 0

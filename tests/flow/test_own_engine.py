@@ -76,6 +76,7 @@ def test_wrong_hardware_is_found_in_rtl(tmp_path: Path) -> None:
         (("axis=0)[1]\n\n\n# 3", "axis=0)[0]\n\n\n# 3"), ExactnessError, "changes what quantize 'codes'"),
         (("axis=0)[1]\n\n    def model", "axis=0)[2]\n\n    def model"), InputError, "golden function is not what"),
         (("return self.elements // self.width", "return self.elements"), InputError, "its operator needs"),
+        (("return self.elements // self.width", "return self.beats"), InputError, "states no beats and lanes"),
         (("return cls(output.element", "return 1 / 0; cls(output.element"), InputError, "fails in `plan`"),
         (("return operands[0].type", "return dataclasses"), InputError, "fails: NameError"),
         (('name: ClassVar[str] = "median3"', 'name: ClassVar[str] = "maximum"'), InputError, "is one of nnhw's"),
@@ -84,6 +85,7 @@ def test_wrong_hardware_is_found_in_rtl(tmp_path: Path) -> None:
             InputError,
             "needs a `name` of letters",
         ),
+        (('name: ClassVar[str] = "median3"', "name: ClassVar[int] = 3"), InputError, "underscores, given 3"),
         (("    element: IntType\n", "    element: Unknown\n"), InputError, "have a type that is not known"),
     ],
 )
@@ -92,6 +94,14 @@ def test_mistake_is_found_before_any_hardware(
 ) -> None:
     with pytest.raises(error, match=re.escape(message)):
         build(example_with(tmp_path, change), tmp_path / "build")
+
+
+def test_refused_engine_leaves_the_one_before(tmp_path: Path) -> None:
+    load_source(example_with(tmp_path))
+    before = dict(ENGINES)
+    with pytest.raises(InputError, match="have a type that is not known"):
+        load_source(example_with(tmp_path, ("    element: IntType\n", "    element: Unknown\n")))
+    assert before == ENGINES != {}
 
 
 def test_lanes_that_the_engine_refuses_are_not_taken(tmp_path: Path) -> None:

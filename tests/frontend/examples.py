@@ -49,9 +49,28 @@ class Net(nn.Module):
         self.register_buffer("token", torch.linspace(-3, 3, 64)[None, None])
         self.register_buffer("positions", torch.linspace(-4, 4, 64).sin().reshape(1, 8, 8) * 4)
         self.up_line = QuantConvTranspose1d(3, 2, 2, stride=2, weight_quant=Int(3, 2**-1), bias=False)
+        self.used: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        self.__dict__.get("used", set()).add(name)
+        return super().__getattr__(name)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.function(self, self.codes(x))
+
+
+def trimmed(model: nn.Module, x: torch.Tensor) -> nn.Module:
+    """Take out of the nets in a model what they do not use: to trace a parameter takes more than a millisecond."""
+    nets = [module for module in model.modules() if isinstance(module, Net)]
+    for net in nets:
+        net.used.clear()
+    with torch.no_grad():
+        model(x)
+    for net in nets:
+        for members in (net._modules, net._parameters, net._buffers):
+            for name in members.keys() - net.used:
+                del members[name]
+    return model
 
 
 EXACT: dict[str, tuple[Forward, list[str]]] = {

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from onnx import NodeProto, TensorProto
+from onnx import ModelProto, NodeProto, TensorProto, helper
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
@@ -218,6 +218,13 @@ def test_model_is_evaluated_in_batches_of_the_size_that_a_file_fixes() -> None:
     assert example.shape == (1, 2, 3, 3)
 
 
+def test_attributes_that_qonnx_requires_are_asked_for() -> None:
+    made = cases.quant()
+    (quant,) = [item for item in made.graph.node if item.name == "the_q"]
+    quant.attribute.remove(next(item for item in quant.attribute if item.name == "narrow"))
+    assert refusal(made) == "Quant 'the_q' lacks the attribute 'narrow'; write it into the file"
+
+
 def test_layers_have_the_names_of_the_nodes() -> None:
     message = refusal(cases.quant(scale=[0.25, 0.25, 0.5, 1.0, 2.0, 0.125]))
     assert message.startswith("matmul 'the_y' needs inputs with one scale")
@@ -260,6 +267,112 @@ def test_index_beyond_what_is_there_is_refused(made: NodeProto, said: str) -> No
     constants = {"i": np.int64(6), "j": np.array([-5, -4]), "k": np.array([3])}
     constants |= {"s": np.ones(3, np.float32), "z": np.zeros(3, np.int8)}
     assert said in refusal(cases.model([made], ("n", 4), {name: constants[name] for name in made.input if name != "x"}))
+
+
+@pytest.mark.parametrize(
+    ("made", "constants", "said"),
+    [
+        (cases.node("Squeeze", "x", "a", "y"), {"a": np.array([0])}, "removes the axis of the batch"),
+        (
+            cases.node("Gemm", "x", "w", "b", "y"),
+            {"w": np.eye(4, dtype=np.float32), "b": np.ones((4, 1), np.float32)},
+            "has a bias of the shape [4, 1], with numbers for each image of a batch",
+        ),
+        (
+            cases.node("Add", "x", "c", "y"),
+            {"c": np.ones((1, 1, 4), np.float32)},
+            "has a constant of the shape [1, 1, 4] for values of 2 axes",
+        ),
+        (
+            cases.node("Reshape", "x", "r", "y", allowzero=1),
+            {"r": np.array([0, 4])},
+            "makes the shape [0, 4] without any numbers (allowzero)",
+        ),
+        (cases.node("Pad", "x", "y"), {}, "has no widths (pads) of its border"),
+    ],
+)
+def test_what_is_not_done_to_each_image_is_refused(
+    made: NodeProto, constants: dict[str, np.ndarray], said: str
+) -> None:
+    assert said in refusal(cases.model([made], ("n", 4), constants))
+
+
+def test_transposed_convolution_with_another_kernel_shape_is_refused() -> None:
+    made = cases.node("ConvTranspose", "x", "w", "y", kernel_shape=[3, 3])
+    weights = {"w": np.ones((2, 2, 2, 2), np.float32)}
+    said = "ConvTranspose 'the_y' has kernel_shape=[3, 3] for weights of the shape [2, 2, 2, 2]; export the model again"
+    assert refusal(cases.model([made], (1, 2, 4, 4), weights)) == said
+
+
+def test_squeezing_a_batch_of_one_is_refused() -> None:
+    made = cases.model([cases.node("Squeeze", "x", "y")], (1, 1, 4), {})
+    assert (
+        refusal(made) == "Squeeze 'the_y' removes the axis of the batch; give the axes behind it that have the size 1"
+    )
+
+
+def test_arithmetic_on_the_integers_of_the_input_is_refused() -> None:
+    made = cases.integers("Add", "", ["x", "c"], {"c": np.uint8(200)})
+    assert refusal(made) == "Add 'the_y' computes with integers; put DequantizeLinear in front of it"
+
+
+def test_scales_of_each_row_of_an_integer_product_are_refused() -> None:
+    constants = cases.scales(
+        xs=np.full(6, 0.02, np.float32), w=np.eye(6, dtype=np.int8), ws=np.float32(1), wz=np.int8(0)
+    )
+    names = ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz"]
+    said = "has 6 scales as its input 1; use one: only weights may have several"
+    assert said in refusal(cases.integers("QLinearMatMul", "", names, constants))
+
+
+def evaluated(made: ModelProto) -> None:
+    """Check that a module computes what ONNX Runtime does."""
+    model, example = cases.loaded(made)
+    images = np.random.default_rng(1).integers(-9, 10, tuple(example.shape)).astype(np.float32)  # for exact sums
+    with torch.no_grad():
+        assert np.array_equal(model(torch.from_numpy(images)).numpy(), evaluator(model)(images).result)
+
+
+def test_resizing_of_opset_10_has_its_scales_as_second_input() -> None:
+    scales = {"s": np.array([1, 1, 2, 3], np.float32)}
+    evaluated(cases.model([cases.node("Resize", "x", "s", "y")], (1, 2, 3, 3), scales, opsets={"": 10}))
+
+
+def test_border_below_zero_is_seen_by_the_pooling_behind_it() -> None:
+    nodes_ = [
+        cases.node("Relu", "x", "r"),
+        cases.node("Pad", "r", "w", "v", "p"),
+        cases.node("MaxPool", "p", "y", kernel_shape=[2, 2], pads=[0, 0, 1, 1]),
+    ]
+    widths = {"w": np.array([0, 0, 0, 0, 0, 0, 2, 2]), "v": np.float32(-1)}
+    assert "others in front than behind" in refusal(cases.model(nodes_, (1, 2, 3, 3), widths))
+
+
+def test_constant_weights_with_channels_last_may_have_a_computed_bias() -> None:
+    bias = cases.node("Quant", "b", "s", "z", "n", "q", domain=cases.QONNX, signed=1, narrow=0)
+    conv = cases.node("Conv", "x", "w", "q", "y", domain="qonnx.custom_op.channels_last", kernel_shape=[3, 3])
+    rng = np.random.default_rng(2)
+    constants = {
+        "w": rng.integers(-9, 10, (3, 3, 3, 3)).astype(np.float32), "b": np.ones(3, np.float32),
+        "s": cases.floats(0.25), "z": cases.floats(0), "n": cases.floats(8),
+    }  # fmt: skip
+    evaluated(cases.model([bias, conv], (1, 4, 4, 3), constants))
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_constants_of_4_bits_keep_their_type_behind_nodes(moved: bool) -> None:
+    """A zero point of INT4 from a node, or behind one, limits codes to 4 bits as an initializer does."""
+    made = cases.newer(cases.pair_of(0.25, np.int8(0)))
+    zero = next(item for item in made.graph.initializer if item.name == "z")
+    zero.CopyFrom(helper.make_tensor("z4" if moved else "z", TensorProto.INT4, [], [1]))
+    front = cases.node("Identity", "z4", "z")
+    if not moved:
+        front = cases.node("Constant", "z", value=zero)
+        made.graph.initializer.remove(zero)
+    made.graph.node.insert(0, front)
+    model, _ = cases.loaded(made)
+    quantizers = [part for part in model.modules() if isinstance(part, QuantizeNode)]
+    assert [(-8, 7), (-128, 127)] == [quantizer.convention[:2] for quantizer in quantizers]
 
 
 def test_attribute_that_nobody_knows_is_refused() -> None:

@@ -19,6 +19,8 @@ cases = pytest.importorskip(
 from onnx import ModelProto, TensorProto, helper  # noqa: E402  # behind the skip
 
 from nnhw.frontend.onnx import load  # noqa: E402
+from nnhw.frontend.onnx.external import load_external  # noqa: E402
+from nnhw.frontend.onnx.parsing import array_of  # noqa: E402
 
 CONTENT = cases.quant().SerializeToString()
 
@@ -247,6 +249,15 @@ def external(location: str, **more: str) -> bytes:
 
 
 WEIGHTS = np.arange(24, dtype=np.float32)
+
+
+def test_external_integers_of_two_bits_are_four_in_a_byte(tmp_path: Path) -> None:
+    (tmp_path / "weights.bin").write_bytes(bytes([0b11_10_01_00, 0b01]))
+    tensor = TensorProto(name="w", data_type=TensorProto.INT2, dims=[5])
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="weights.bin")
+    load_external([tensor], tmp_path / "model.onnx")
+    assert array_of(tensor, "the file").tolist() == [0, 1, -2, -1, 1]
 
 
 def test_external_data_in_the_folder_is_read(tmp_path: Path) -> None:

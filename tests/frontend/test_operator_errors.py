@@ -15,8 +15,8 @@ from nnhw.frontend.capture import HANDLERS
 from nnhw.nn import Int
 from nnhw.nn.integers import integer_norm, integer_softmax
 from nnhw.nn.remedies import REMEDIES
+from tests.frontend.examples import Net, trimmed
 from tests.frontend.models import images, settled
-from tests.frontend.test_operators import Net
 
 HERE = "of the model (HERE)"
 UNQUANTIZED = (
@@ -279,7 +279,7 @@ ERRORS: dict[str, tuple[Callable[[Net, torch.Tensor], torch.Tensor], str]] = {
 def test_capture_rejects(name: str) -> None:
     function, expected = ERRORS[name]
     with pytest.raises(NnhwError) as caught:
-        capture(settled(Net(function)), images(2, (3, 8, 8)))
+        capture(trimmed(settled(Net(function)), images(2, (3, 8, 8))), images(2, (3, 8, 8)))
     first = str(caught.value).splitlines()
     said = first[1].removeprefix("  1. ") if len(first) > 1 else first[0]
     # The place is in the model's `forward`, or in the function that it calls.

@@ -15,14 +15,14 @@ from nnhw.ir import BIPOLAR, Graph, IntType, run
 from nnhw.ir.ops import Quantize
 from nnhw.nn import Int, QuantConv2d, QuantIdentity, Sign
 from nnhw.passes import lower, split
-from tests.frontend.examples import BETWEEN_VALUES, CURVES, EXACT, Forward, Net
+from tests.frontend.examples import BETWEEN_VALUES, CURVES, EXACT, Forward, Net, trimmed
 from tests.frontend.models import images, settled
 
 
 def captured(function: Forward, codes: nn.Module | None = None) -> tuple[Graph, np.ndarray, np.ndarray]:
     """Return the graph, its result and that of PyTorch in float64."""
-    model = settled(Net(function, codes))
     x = images(3, (3, 8, 8)) * 8 - 4
+    model = trimmed(settled(Net(function, codes)), x)
     graph = capture(model, x)
     with torch.no_grad():
         expected = copy.deepcopy(model).double()(x.double())

@@ -19,7 +19,7 @@ from nnhw.ir import OPS, Graph, run
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.mapper import map_body
 from tests.frontend import tested
-from tests.frontend.examples import ENDS, EXACT, SEQUENCES, STEP_BY_STEP, Net
+from tests.frontend.examples import ENDS, EXACT, SEQUENCES, STEP_BY_STEP, Net, trimmed
 from tests.frontend.models import settled
 from tests.frontend.operators_page import support_matrix
 from tests.sim.test_benches import pytestmark as needs_simulator
@@ -86,7 +86,7 @@ def test_compiled_examples_have_every_engine_of_the_others() -> None:
 @pytest.mark.parametrize("name", ENDS)
 def test_examples_of_ends_equal_reference_on_the_host(name: str) -> None:
     images = tested.example_images(4)
-    parts, facts = lower_graph(capture(settled(Net(ENDS[name])), images), {"inputs": images.numpy()})
+    parts, facts = lower_graph(capture(trimmed(settled(Net(ENDS[name])), images), images), {"inputs": images.numpy()})
     assert set(facts["passes"].values()) == {0}
     assert parts.tail.nodes[-1].op.name == {"glu": "mul"}.get(name, name)
 
@@ -117,7 +117,7 @@ def test_examples_of_loops_equal_reference_in_rtl(name: str) -> None:
 @pytest.mark.parametrize(("name", "problem"), tested.REFUSED.items())
 def test_examples_that_are_no_network_of_a_device_are_refused(name: str, problem: str) -> None:
     images = tested.example_images(3)
-    graph = capture(settled(tested.OnDevice([EXACT[name][0]])), images)
+    graph = capture(trimmed(settled(tested.OnDevice([EXACT[name][0]])), images), images)
     with pytest.raises(NnhwError) as error:
         map_body(lower_graph(graph, {"inputs": images.numpy()})[0].body, "any", Budget(LC, LC))
     assert problem in str(error.value)

@@ -272,6 +272,36 @@ def test_resizing_of_other_than_images_is_refused_as_that() -> None:
     assert "aligns corners; use align_corners=False" in refusal(corners)
 
 
+def test_ends_that_count_from_starts_are_refused() -> None:
+    """The option changes what STRIDED_SLICE takes: from 1, two elements, and not those up to 2."""
+    ranges = [lambda f, row=row: f.integers(*row) for row in ((0, 1, 0, 0), (1, 2, 4, 4), (1, 1, 1, 1))]
+    file = behind("STRIDED_SLICE", zero=-3, shape=(1, 1, 4, 4), extra=ranges, Offset=True)
+    assert "counts its ends from its starts (offset); convert it with ends that count from the first" in refusal(file)
+
+
+@pytest.mark.parametrize("kind", ["ADD", "MUL"])
+def test_constants_with_more_axes_than_the_value_are_refused(kind: str) -> None:
+    file = File(1, 12)
+    x = file.layer("FULLY_CONNECTED", file.input, (4, 12), (1, 4), scale=0.05)
+    file.apply(kind, [x, file.codes((1, 1, 1, 4))], (1, 1, 1, 4))
+    assert "makes [1, 1, 1, 4] of [1, 4] and a constant of [1, 1, 1, 4]; the result needs the shape" in refusal(file)
+
+
+def test_codes_of_computed_numbers_are_refused() -> None:
+    """In float32, as TFLite has these numbers, others are half-way between two codes than in float64."""
+    file = File(1, 12)
+    x = file.layer("FULLY_CONNECTED", file.input, (4, 12), (1, 4), scale=0.05)
+    x = file.apply("DEQUANTIZE", [x], (1, 4), type="float32")
+    file.apply("QUANTIZE", [x], (1, 4), 0.07, 3)
+    assert "QUANTIZE 'net/quantize_2' of net.tflite makes codes of the real numbers 'net/dequantize_1'" in refusal(file)
+
+
+def test_operator_on_constants_alone_is_refused() -> None:
+    file = File(1, 4)
+    file.apply("ADD", [file.input, file.apply("RELU", [file.codes((1, 4))], (1, 4))], (1, 4))
+    assert "RELU 'net/relu_0' of net.tflite reads constants alone; convert the model again" in refusal(file)
+
+
 def test_all_problems_of_a_file_are_said_at_once() -> None:
     file = File(1, 4, 4, 2)
     x = file.apply("COS", [file.input], (1, 4, 4, 2))

@@ -16,7 +16,7 @@ from nnhw.frontend import capture, translator
 from nnhw.frontend.capture import HANDLERS
 from nnhw.ir import Graph
 from nnhw.nn import Int, QuantLinear
-from tests.frontend.examples import BETWEEN_VALUES, CURVES, ENDS, EXACT, SEQUENCES, STEP_BY_STEP, Forward, Net
+from tests.frontend.examples import BETWEEN_VALUES, CURVES, ENDS, EXACT, SEQUENCES, STEP_BY_STEP, Forward, Net, trimmed
 from tests.frontend.models import images, settled
 from tests.frontend.operators_page import support_matrix
 
@@ -97,7 +97,8 @@ def recorded() -> Iterator[tuple[set[str], set[str]]]:
 def on_device(network: int) -> tuple[Graph, frozenset[str], frozenset[str]]:
     """Return the captured graph of a network, the operators in it, and those that constants were computed by."""
     with recorded() as (operators, constants):
-        graph = capture(settled(OnDevice([_EXAMPLES[name] for name in NETWORKS[network]])), example_images(3))
+        model = settled(OnDevice([_EXAMPLES[name] for name in NETWORKS[network]]))
+        graph = capture(trimmed(model, example_images(3)), example_images(3))
     return graph, frozenset(operators), frozenset(constants)
 
 
@@ -106,7 +107,7 @@ def tested() -> dict[str, str]:
     """Return how far each operator goes."""
     with recorded() as (ends, _):
         for function in ENDS.values():
-            capture(settled(Net(function)), example_images(2))
+            capture(trimmed(settled(Net(function)), example_images(2)), example_images(2))
     with recorded() as (steps, _):
         for model in SEQUENCES.values():
             capture(model().eval(), torch.randn(2, 4, 3))

@@ -79,3 +79,7 @@ def test_corners_of_wide_sums_do_not_overflow() -> None:
     some, every = (kind(steps, -1, (1 << 57) + 1, None) for kind in (Channel, AllPoints))
     assert some.hulls(0)[0] == [(0, 1), (1 << 56, 1501), (1 << 57, 2001)]
     assert some.slopes(60) == every.slopes(60)
+
+
+def test_channels_are_kept_in_a_bounded_number() -> None:
+    assert None not in (Channel.hulls.cache_info().maxsize, Channel.slopes.cache_info().maxsize)

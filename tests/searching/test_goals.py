@@ -37,6 +37,10 @@ def test_goals_name_the_limits_that_are_missed() -> None:
         "accuracy is 0.5000, but at least 0.9000 is asked for",
         "lc is 2,001, but at most 2,000 is asked for",
     ]
+    assert goals.missed({"rate": 999.75, "accuracy": 0.89999}) == [
+        "rate is 999.75, but at least 1,000.0 is asked for",
+        "accuracy is 0.89999, but at least 0.9 is asked for",
+    ]
 
 
 def test_goals_ask_for_the_smallest_mapping_at_a_rate_unless_speed_is_an_objective() -> None:

@@ -10,23 +10,22 @@ from nnhw.ir.types import IntType
 
 
 class Requantizer(Protocol):
-    """What all requantizers have in common.
-
-    Members
-    -------
-    code: type of the codes.
-    outputs: number of channels, each with constants of its own.
-    latency: moves from a raw sum to its code; in every move a sum can come in on each lane.
-    """
+    """What all requantizers have in common. In every move a sum can come in on each lane."""
 
     @property
-    def code(self) -> IntType: ...
+    def code(self) -> IntType:
+        """Type of the codes."""
+        ...
 
     @property
-    def outputs(self) -> int: ...
+    def outputs(self) -> int:
+        """Number of channels, each with constants of its own."""
+        ...
 
     @property
-    def latency(self) -> int: ...
+    def latency(self) -> int:
+        """Moves from a raw sum to its code."""
+        ...
 
     def __hash__(self) -> int:
         """Return a hash of the object's identity: two requantizers with the same constants are not equal."""

@@ -75,12 +75,14 @@ class ConstantProduct:
     def can_be_fused(self) -> bool:
         """Whether one DSP block of the iCE40 can do all of it."""
         most = int(np.abs(self.multiplier).max())
+        # A multiplier of 16 bits and a sign fits as well: as a magnitude, see `is_magnitude`.
         fits = self.raw_bits <= FUSED_FACTOR_BITS and most < 1 << FUSED_FACTOR_BITS
         return fits and bits_for_range(min(self.range[0], -1), self.range[1])[0] <= FUSED_BITS
 
     @cached_property
     def is_addition(self) -> bool:
         """Whether all channels add one number and multiply by 1, as where both scales are equal: no product is left."""
+        # With a multiplier of 1 in all channels, and one addend, there are no constants to choose.
         same = bool((self.multiplier == 1).all()) and len(np.unique(self.addend)) == 1
         return same and not self.dsp and not self.fused
 
@@ -99,6 +101,7 @@ class ConstantProduct:
         if self.is_magnitude:
             negative = multiplier < 0
             addend = addend - np.where(negative, multiplier, 0)
+            # The sign is the bit above the magnitude, where two's complement would have it, too.
             multiplier = np.abs(multiplier) | negative.astype(np.int64) << FUSED_FACTOR_BITS
         return multiplier & ((1 << self.multiplier_bits) - 1), addend & ((1 << self.bits) - 1)
 
@@ -188,6 +191,7 @@ class ConstantProduct:
             return self.moves
         if self.fused:
             return 1 + FUSED_MOVES
+        # Constants are read in the first move; factors of DSP blocks wait in the blocks' input registers in another.
         return 1 + self.dsp + 1 + sum(self.level_moves) + self.moves
 
 

@@ -74,6 +74,7 @@ class CommonSteps:
     @property
     def counts_up(self) -> bool:
         """Whether each code is one more than the one before, so that no memory holds them."""
+        # Then a code is its rank plus the lowest code; a bipolar one is a bit instead.
         return bool((np.diff(self.codes) == 1).all()) and not self.code.bipolar
 
     @property
@@ -99,5 +100,6 @@ class CommonSteps:
 
     def golden(self, raw: np.ndarray) -> np.ndarray:
         """Return the codes int64 [n, outputs] of raw sums [n, outputs]."""
+        # Numpy's shift of negative numbers rounds down, as that of the hardware does.
         number = (raw * self.multiplier[:, 0] + self.addend[:, 0]) >> self.drop
         return self.ranked.golden(number)

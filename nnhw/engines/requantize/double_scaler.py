@@ -108,6 +108,7 @@ class DoubleScaler:
     @property
     def latency(self) -> int:
         """Moves from a raw sum to its code."""
+        # The smallest shift costs nothing: it is a choice of wires. Only what others shift more takes levels.
         return self.product.latency + 1 + self.spread_bits + 2
 
     def golden(self, raw: np.ndarray) -> np.ndarray:

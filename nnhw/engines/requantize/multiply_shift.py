@@ -67,6 +67,7 @@ class MultiplyShift:
             code = code - ((fraction == 0) & ((code + self.parity) & 1 == 1))
         if self.tie_bits is not None:
             is_tie = (self.tie_bits > 0) & (fraction >> (self.shift - self.tie_bits) == 0)
+            # The integer part as it was, before ties to even changed the code.
             code = code - (is_tie & (number >> self.shift <= self.pivot))
         clamped: np.ndarray = np.clip(code, self.low, self.high)
         return clamped

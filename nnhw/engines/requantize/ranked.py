@@ -1,4 +1,4 @@
-"""Steps that a number is compared with one of: which one says its rank, from a memory with a word for several cells."""
+"""Steps of a function, of which a number is compared with one only: a memory says with which one, by its rank."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ class RankedSteps:
                 f"common steps need cells of at least a bit and 2, 4, 8 or 16 of them in a word, "
                 f"given {self.cell_bits} bits and {1 << self.cells_log2}"
             )
+        # The first word stands for all numbers below the steps: where a number is clamped to it, no step must be found.
         if (np.diff(cells) <= 0).any() or cells[0] >> self.cells_log2 < 1:
             raise MappingError(
                 f"common steps need at most one step in each cell and none in the first {1 << self.cells_log2} cells, "
@@ -72,6 +73,7 @@ class RankedSteps:
         cells = self.steps >> self.cell_bits
         starts = np.arange(words) << self.cells_log2
         bits = np.zeros(words, dtype=np.int64)
+        # `bitwise_or.at`, as several cells of one word have steps.
         np.bitwise_or.at(bits, cells >> self.cells_log2, 1 << (cells & ((1 << self.cells_log2) - 1)))
         return (np.searchsorted(cells, starts).astype(np.int64) + first) << (1 << self.cells_log2) | bits
 
@@ -86,7 +88,7 @@ class RankedSteps:
 
 
 def reaching(multiplier: np.ndarray, addend: np.ndarray, heights: np.ndarray, lowest: int) -> np.ndarray:
-    """Return the sums at which sum * multiplier + addend comes to heights, or leaves them where it falls.
+    """Return the sums at which sum * multiplier + addend reaches heights; where it falls, falls below them.
 
     Parameters
     ----------

@@ -98,5 +98,6 @@ class Scaler:
         # Constants of the segment that each sum lies in, int64 [n, outputs].
         multiplier = np.take_along_axis(self.multiplier.T, segment, axis=0)
         addend = np.take_along_axis(self.addend.T, segment, axis=0)
+        # The addend has subtracted the floor already, so the clamp begins at 0.
         index = MultiplyShift(multiplier, addend, self.shift, 0, self.span, self.even, self.parity).golden(raw)
         return codes_of(index + self.floor, self.code)

@@ -60,5 +60,6 @@ class Table:
 
     def golden(self, raw: np.ndarray) -> np.ndarray:
         """Return the codes int64 [n, outputs] of raw sums [n, outputs]."""
+        # A table for all channels has a single row, which each of them reads.
         rows = np.zeros(self.channels, dtype=np.int64) if self.shared else np.arange(self.channels)
         return self.codes[rows[None], raw - self.raw.low]

@@ -118,4 +118,5 @@ class ThresholdSearch:
         count = count_reached(self.steps, raw)
         if self.table is not None:
             return np.take_along_axis(self.table.T, count, axis=0)
+        # A falling channel counts what it has not reached.
         return codes_of(np.where(self.descending[None], self.steps.shape[1] - count, count), self.code)

@@ -16,16 +16,19 @@ from nnhw.ir.types import IntType
 ENGINE_VERSION = 2
 """Version of the form and meaning of records: it is part of `ArrayConfig.id`, so older programs are refused."""
 MOST_SHIFTS = 4
+"""Most shifts of an array: a record says with two bits which one it takes."""
 MOST_PRODUCT_BITS = 64
+"""Most bits of a sum times a factor: the golden functions compute with int64."""
 POWERS_OF_TWO = {"lanes": 64, "simd": 64, "weight_bits": 8, "activation_bits": 8, "word_bits": 512}
 """Parameters that must be powers of two, with their highest values."""
 DSP_FACTOR_BITS, DSP_NUMBER_BITS = 16, 32
 """Bits of a factor, and of the result, of a DSP block that makes a requantizer's multiplication and addition."""
 MOST_TIE_BITS = 31
+"""Most fraction bits that tell a tie: as many as the greatest shift of a `DoubleScaler`."""
 MOST_PLACE_BITS = 24
+"""Most bits of the place of a number in its cell: for arrays from a file, and for what reusable ones have to spare."""
 MOST_STEP_BITS = 2
 """Bits of the widest codes of a requantizer that compares a sum with a step for each code."""
-
 
 CELLS_LOG2 = 4
 """Bits of the number of cells in a word of ranks, see `RankedSteps`: with fewer, some functions need more words than
@@ -153,6 +156,7 @@ class ArrayConfig:
             for name, most in POWERS_OF_TWO.items()
             if not 0 < (value := getattr(self, name)) <= most or value & (value - 1)
         ]
+        # The other checks divide by these parameters.
         if not problems:
             problems = self._misfits()
         if problems:
@@ -181,6 +185,7 @@ class ArrayConfig:
             )
         if self.dsp_lanes and (self.dsp or self.dsp_lanes > self.lanes or not self.can_mix):
             problems.append(f"{self.dsp_lanes} of {self.lanes} lanes cannot be in DSP blocks beside others in logic")
+        # Streamed weights need two rows: one is used while the next one comes in.
         least = 1 + self.weight_stream
         if self.words < 2 or self.rows < least or self.sum_bits < 2:
             problems.append(f"it needs at least 2 words, {least} row{'s' * (least - 1)} and sums of 2 bits")
@@ -341,6 +346,7 @@ class ArrayConfig:
     def id(self) -> int:
         """CRC-32 of all parameters that matter to programs, which name the array that they are made for."""
         fields = dataclasses.asdict(self)
+        # It says where products are made, not which: no program sees it.
         del fields["dsp_lanes"]
         for name in ("weight_stream", "tie_bits", "step_memory", "row_steps", "partial_sums"):
             if not fields[name]:  # programs are those of arrays that know nothing of it

@@ -66,6 +66,7 @@ def program_parts(config: SharedConfig) -> tuple[CountedPart, ...]:
     found = dict[tuple[str, str], list[int]]()
     for index, record in enumerate(config.records):
         if isinstance(record, Compute):
+            # Records of a layer need not follow one another, such as where layers take turns.
             key = ("layer", record.layer)
         else:
             key = ("input" if isinstance(record, Fill) else "output", record.node)

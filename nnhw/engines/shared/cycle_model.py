@@ -59,6 +59,7 @@ def _actions_of(record: Record, array: ArrayConfig) -> Iterator[Action]:
     elif isinstance(record, Emit):
         yield Action("wait", cycles.fetch + POINT_CYCLES)
         for _ in range(record.pixels):
+            # Each word is read before its codes leave, in two cycles.
             for first in range(0, record.elements, array.codes_per_word):
                 yield Action("wait", 2)
                 yield Action("give", min(array.codes_per_word, record.elements - first))
@@ -106,6 +107,7 @@ class SharedModel:
     def __init__(self, config: SharedConfig) -> None:
         self._actions = tuple(actions(config))
         assert sum(action.cycles for action in self._actions) == sum(one.total for one in program_cycles(config))
+        # Step functions are loaded once, in front of the first frame.
         self._index, self._left = 0, self._actions[0].cycles + load_cycles(config)
         self._buffered = 0
         self.o_valid = False
@@ -121,6 +123,8 @@ class SharedModel:
     def step(self, i_valid: bool, o_ready: bool) -> bool:
         """Pass one clock edge; return False only if nothing changed."""
         kind = self._kind
+        # A byte goes into the buffer even in the cycle in which another leaves, but not into a full one: its room is a
+        # register.
         gives = kind == "give" and self._buffered < BUFFERED
         leaves = self.o_valid and o_ready
         moves = gives or kind == "wait" or (kind == "take" and i_valid)
@@ -128,6 +132,7 @@ class SharedModel:
         self.o_valid = self._buffered > 0
         if moves:
             self._left -= 1
+            # Some actions take no cycle, such as a wait without a gap.
             while not self._left:
                 self._index = (self._index + 1) % len(self._actions)
                 self._left = self._actions[self._index].cycles

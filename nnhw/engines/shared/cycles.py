@@ -41,6 +41,7 @@ def requantizer_latency(array: ArrayConfig) -> int:
     if array.requantizing == Requantizing.STEPS:
         return 2
     lookup = 0 if array.step_memory is None else LOOKUP_CYCLES
+    # In DSP blocks, whose registers are part of the eight, there is no tree of digits.
     return lookup + (factor_levels(array) + 6 if array.requantizing == Requantizing.LOGIC else 8)
 
 
@@ -62,6 +63,8 @@ def fixed_cycles(array: ArrayConfig) -> int:
 
     If its positions have no gap, it has one more idle cycle.
     """
+    # The latency of the last word that is fetched; the first address of this record and that of the next; the way of
+    # the last sum.
     return FETCH_LATENCY + 1 + 2 * POINT_CYCLES + tail_cycles(array)
 
 

@@ -65,6 +65,7 @@ def run_program(config: SharedConfig, elements: np.ndarray, before: np.ndarray |
             output.append(_emit(memory, record, array))
         else:
             sums = wrap(compute_sums(memory, record, array) + left, array.sum_bits)
+            # Sums that stay in the lanes are what the next record begins with.
             left = sums if record.partial else 0
             if record.partial:
                 continue
@@ -72,6 +73,7 @@ def run_program(config: SharedConfig, elements: np.ndarray, before: np.ndarray |
                 output.append(_raw_bytes(sums[:, : record.channels[1]], record.raw))
                 continue
             codes = requantize(sums, record, array, config.functions)
+            # Positions of a window follow one another, so pooling is the maximum of neighbours.
             codes = codes.reshape(record.pixels, record.window, array.lanes).max(axis=1)
             stored.append(_store(memory, record, codes, index, array))
     return Trace(tuple(stored), np.concatenate(output) if output else np.zeros(0, dtype=np.uint8), memory)
@@ -143,6 +145,7 @@ def _emit(memory: np.ndarray, record: Emit, array: ArrayConfig) -> np.ndarray:
     """Return the bytes of a tensor that goes out, uint8 [pixels * elements]."""
     bits, words = array.activation_bits, array.chunks(record.elements)
     codes = memory[record.start : record.start + record.pixels * words].reshape(record.pixels, -1)[:, : record.elements]
+    # Back to unsigned codes, the inverse of `_fill`.
     if record.flip:
         codes = (codes & ((1 << bits) - 1)) ^ (1 << (bits - 1))
     return (codes.reshape(-1) & 0xFF).astype(np.uint8)

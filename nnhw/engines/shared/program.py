@@ -52,6 +52,7 @@ class SharedConfig(EngineConfig):
     def spans(self) -> tuple[tuple[int, int], ...]:
         """(first word, words) of each record."""
         found, place = [], load_words(self.functions, self.array)
+        # Loads come first, and are no records of a frame.
         for words in self._encoded[len(self.loads) :]:
             found.append((place, len(words)))
             place += len(words)
@@ -69,6 +70,7 @@ class SharedConfig(EngineConfig):
         for load in self.loads:
             found.append(encode_record(load, False, self.array, place))
             place += len(found[-1])
+        # The last record leads back to the first one behind the loads, which have run once.
         final = len(self.records) - 1
         for index, record in enumerate(self.records):
             found.append(encode_record(record, index == final, self.array, place, begin, self.functions))

@@ -26,7 +26,9 @@ COUNT_BITS = 10
 WINDOW_BITS = 7
 """Bits of the fields with counts of kernels and of pooling windows."""
 EXTENT_BITS = 11
+"""Bits of the fields with rows and columns: a sign more than a height has, as borders lie at negative places."""
 SIZE_BITS = 16
+"""Bits of the fields with pixels and elements of a transfer: those of the fields that they lie over, see `OVERLAID`."""
 OVERLAID = {
     "pixels": ("kx_count", "ky_count", "shift"),
     "elements": ("wx_count", "wy_count", "even", "parity"),
@@ -83,7 +85,7 @@ class Emit(Transfer):
 
 @dataclass(frozen=True)
 class Load:
-    """Rows of the step memory, behind those of the record before: in front of all other records, and run only once.
+    """Rows of the step memory, which follow those of the `Load` in front. Loads come first in a program, and run once.
 
     Parameters
     ----------
@@ -150,7 +152,7 @@ class Compute:
     gap: idle cycles in front of each position.
     shift: index into the array's shifts.
     even, parity, tie_bits, pivot: see `MultiplyShift`, of stored codes; of each lane, `tie_bits` are int64 [lanes].
-    low, high: the stored codes are clamped to; with a function, the words of ranks.
+    low, high: range to which the stored codes are clamped; with a function, that of the words of ranks.
     function: index of the program's step function behind the line; None: the line is all.
     raw: bytes of a sum that goes to the output stream instead; 0: codes are stored.
     target, target_step: address of the first word written, and words from one pixel of a row to the next.
@@ -161,8 +163,8 @@ class Compute:
         with codes; None: weights are constants. This field and those below do not reach the hardware.
     zero: the model's code is the stored code + zero.
     planar: if the channels take several granules: all pixels of one are stored before those of the next.
-    first_pixel, pixel_step, pixel_row: number of the first pixel of the value that is stored, and distances as those
-        of the target, in pixels of the value.
+    first_pixel, pixel_step, pixel_row: number of the first pixel that is stored, and the distances from one pixel to
+        the next and from one row to the next, as those of the target, but in pixels of the value.
     products: multiplications of the model that it makes, without those with the border.
     """
 
@@ -317,6 +319,7 @@ def _layout(
     sizes |= {"source_slice": 5, "target_slice": 5, "shift": 2}
     sizes |= dict.fromkeys(("flip", "channelwise", "hold", "even", "parity", "gapless"), 1)
     sizes |= dict.fromkeys((f"{name}_single" for name in (*LOOPS, "steps")), 1)
+    # Fields that lie over one another get one place, in which their parts follow one another.
     inner = {name: {part: sizes.pop(part) for part in parts} for name, parts in OVERLAID.items()}
     places |= _fill_holes({name: sum(parts.values()) for name, parts in inner.items()} | sizes, holes, word)
     for name, parts in inner.items():
@@ -379,11 +382,20 @@ def record_words(record: Record, array: ArrayConfig) -> int:
 
 def fetched_words(record: Record, array: ArrayConfig) -> int:
     """Return the memory words of a record that are read before its work begins."""
-    head = descriptor_words(array)
     if not isinstance(record, Compute):
-        return head
-    constants = 0 if record.factor is None else array.lanes // array.constant_lanes * array.constant_words
-    return head + constants + (0 if record.streamed else _row_words(record, array))
+        return descriptor_words(array)
+    return head_words(array, record.factor is not None) + (0 if record.streamed else _row_words(record, array))
+
+
+def head_words(array: ArrayConfig, lined: bool) -> int:
+    """Return the memory words of a `Compute` in front of its rows of weights: its descriptor, and its constants.
+
+    Parameters
+    ----------
+    lined: whether it has a line, so that the lanes have constants; else its sums leave.
+    """
+    constants = array.lanes // array.constant_lanes * array.constant_words if lined else 0
+    return descriptor_words(array) + constants
 
 
 def streamed_words(record: Record, array: ArrayConfig) -> int:
@@ -402,6 +414,7 @@ def values(
     """Return the fields of a record's descriptor; those that are not there are 0."""
     if isinstance(record, Load):
         return {"kind": RecordKind.LOAD, "last": last, "rows": len(record.entries) * array.entry_words}
+    # For an `Emit` a beat is one element, whatever the array takes at its input.
     if isinstance(record, Transfer):
         kind = RecordKind.FILL if isinstance(record, Fill) else RecordKind.EMIT
         beats = record.elements // array.i_lanes if isinstance(record, Fill) else record.elements
@@ -416,6 +429,8 @@ def values(
     found |= {"outputs": record.channels[1] - 1 if record.raw else 0}
     found |= {"pivot": record.pivot} if array.tie_bits else {}
     found |= {"partial": int(record.partial)} if array.partial_sums else {}
+    # The ranks of the function begin behind those of the functions before; a line's lowest code stands for the first
+    # word.
     if record.function is not None:
         found |= {"stepped": 1, "ranks": sum(one.used_words for one in functions[: record.function]) - record.low}
     if record.streamed:
@@ -443,6 +458,7 @@ SIGNED = (
     "pivot",
     *(f"{name}_{part}" for name in LOOPS for part in ("row", "column")),
 )
+"""Fields with numbers in two's complement."""
 
 
 def encode_record(
@@ -499,6 +515,7 @@ def _where(record: Record | Load) -> str:
 
 
 def _check_field(record: Record | Load, name: str, value: int, bits: int, array: ArrayConfig) -> None:
+    # They count modulo the memory, whatever is cut off.
     if name in MODULAR:
         return
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if name in SIGNED else (0, (1 << bits) - 1)
@@ -671,6 +688,8 @@ def _weight_words(record: Compute, array: ArrayConfig) -> list[int]:
         )
     packed, each = pack_bytes(encode(rows, array.weight), array.weight_bits), array.word_bits // 8
     count = array.channelwise_words if record.channelwise else array.row_words
+    # A row begins with a new word. A channelwise one is cut off behind the first weight of each lane: the others do not
+    # count.
     whole = np.zeros((len(packed), count * each), dtype=np.uint8)
     taken = min(packed.shape[1], count * each)
     whole[:, :taken] = packed[:, :taken]

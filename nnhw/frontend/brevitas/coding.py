@@ -54,6 +54,7 @@ class Coding:
     @property
     def convention(self) -> tuple[int, int, int, bool, str, bool, bool]:
         """The arguments that are no tensors."""
+        # Brevitas adds the zero point in front of rounding; without one both orders are the same.
         shifted = bool((self.zero_point != 0).any())
         return self.qmin, self.qmax, self.axis, self.bipolar, self.rounding, False, shifted
 
@@ -73,10 +74,12 @@ class Coding:
 def coding_of(proxy: QuantProxyFromInjector, made: IntQuantTensor) -> Coding:
     """Return the scale, zero point and code range of a quantizer, read off a tensor that it returned.
 
-    Of parameters and truncations: how codes are found in what it made, which is near to them whatever it rounds by.
+    Parameters and results of truncations are codes times the scale already, but for rounding errors of floats. Whatever
+    Brevitas rounded by, the nearest code is the right one, so that their coding rounds half to even.
     """
     kernel = kernel_of(proxy)
     bipolar = isinstance(kernel, _BINARY)
+    # Bit widths do not say these: Brevitas gives 1 bit to signs and 2 to ternary codes, of which one is not used.
     if bipolar or isinstance(kernel, TernaryQuant):
         qmin, qmax = -1, 1
     else:
@@ -114,6 +117,7 @@ def is_of_parameters(proxy: QuantProxyFromInjector) -> bool:
 
 def rounding_module(kernel: nn.Module | None) -> nn.Module | None:
     """Return the module with which a quantizer rounds, or None if it does not round, such as a sign."""
+    # Brevitas wraps the integer quantizer once or twice, under one of two names.
     inner = getattr(kernel, "int_quant", getattr(kernel, "decoupled_int_quant", kernel))
     rounding: nn.Module | None = getattr(inner, "float_to_int_impl", None)
     return rounding
@@ -126,6 +130,7 @@ def rounding_of(kernel: nn.Module | None, qmin: int) -> str | None:
     for numbers below 0 alone, which become 0.
     """
     module = rounding_module(kernel)
+    # A sign or a ternary code is decided by comparison: rounding is by the nearest code there.
     if module is None:
         return "half_even"
     if qmin >= 0 and type(module) in _ROUNDINGS_ABOVE_ZERO:

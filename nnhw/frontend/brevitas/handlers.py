@@ -60,7 +60,7 @@ class ActivationHandler(_CodesHandler):
 
 
 class WeightHandler(_CodesHandler):
-    """Of weights: the layer has the numbers that Brevitas made of them, so that only their codes are to be found."""
+    """Finds the codes of weights: the layer's weights have been replaced by the numbers that Brevitas made of them."""
 
     handled_layer = WeightQuantProxyFromInjector
 
@@ -79,7 +79,7 @@ class TruncationHandler(_CodesHandler):
 
 
 class BiasHandler(BaseHandler):
-    """Of a bias: the layer has the numbers that Brevitas made of it, and they stay."""
+    """Leaves a bias as it is: the layer's bias has been replaced by the numbers that Brevitas made of it."""
 
     handled_layer = BiasQuantProxyFromInjector
 
@@ -91,6 +91,7 @@ class BiasHandler(BaseHandler):
 
     def forward(self, x: Tensor, *context: Any) -> tuple[Any, ...]:
         """Return a bias as it is."""
+        # Four results, as the layer unpacks them; it reads the value alone.
         return x, None, None, None
 
 
@@ -110,6 +111,7 @@ class CodesManager(BaseManager):
         """Let the quantizers that have a handler return what it returns, and the others numbers without a scale."""
         for proxy in (module for module in model.modules() if isinstance(module, QuantProxyFromInjector)):
             if proxy.export_handler is None:
+                # A layer without codes of its own gives its result the scale of its input, which a plain value has not.
                 proxy.create_quant_tensor = _passed_on
             else:
                 proxy.skip_create_quant_tensor = proxy.export_mode = enabled

@@ -49,15 +49,19 @@ def traceable(model: nn.Module, example_input: Tensor | None, lines: Lines) -> n
     """
     if example_input is None:
         raise CaptureError("a module needs an example_input [batch, ..] to be captured")
+    # Compiled quantizers are no modules whose parts can be read.
     if config.JIT_ENABLED:
         raise InputError("Brevitas compiles its quantizers, for BREVITAS_JIT=1 is set; unset it, and start again")
     example = checked_example(example_input).detach().cpu()
     own = copied(model)
+    # In this order: quantizers of cells are called as modules before calls are noted, refusals come before handlers,
+    # which know no refused form, and loops replace layers whose weights have been kept.
     call_quantizers(own)
     uses = _uses(own, example, lines)
     places = {module: _place(module, path, lines) for path, module in own.named_modules()}
     raise_all([CaptureError(f"{places[module]} {reason}") for module, reason in _refusals(own, uses)])
     codings = _codings(uses, places)
+    # The class of the handler is Brevitas's choice, by the class of the quantizer.
     for proxy, coding in codings.items():
         proxy.export_handler = CodesManager.handler_from_module(proxy, no_inheritance=True)(coding).eval()
     _keep_values(own, uses, places)
@@ -90,6 +94,8 @@ def _uses(model: nn.Module, example: Tensor, lines: Lines) -> list[_Use]:
     with hooked(model, kinds, note), torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try_model(model, example.clone(), lines)
+        # The first run may change what a model caches; only the second is read. A model that fails has failed in the
+        # first, with a message for the user.
         uses.clear()
         CodesManager._cache_inp_out(model, example.clone())
     return uses
@@ -147,6 +153,7 @@ def _keep_values(model: nn.Module, uses: list[_Use], places: Mapping[nn.Module, 
         if not isinstance(proxy, QuantProxyFromInjector) or own is None:
             continue
         for value in (value for used, place, value in made if used is proxy and place == own.data_ptr()):
+            # Weights of A2Q depend on the scale of the layer's input: two inputs make two sets of weights of one layer.
             if value.shape != own.shape or not torch.equal(changes.setdefault((layer, name), value), value):
                 raise CaptureError(
                     f"{places[layer]} has another quantized {name} from one call to the next; give each call a layer "
@@ -171,6 +178,7 @@ def _check_plain(model: nn.Module, example: Tensor) -> None:
     try:
         with torch.no_grad():
             model(example.clone())
+    # Broad, as this is the user's own forward.
     except Exception as error:
         place = error_location(error)
         where = f" at {place.file}:{place.line}" if place.file else ""

@@ -33,12 +33,14 @@ class TruncatedPool(nn.Module):
         super().__init__()
         self.kernel, self.stride = _windows(layer, given, made)
         self.trunc_quant = layer.trunc_quant
+        # Not the result's scale, which Brevitas has rounded to float32: the codes must be those of the exact sum.
         scale = given.scale * 2.0 ** round(_bits(layer, given, made)[0])
         self.sums = QuantizeCall(replace(truncating(layer.trunc_quant, made), scale=scale.detach().reshape(-1)))
         self.register_buffer("rescale", (made.scale / scale).detach())
 
     def forward(self, x: Tensor | PlainQuantTensor) -> PlainQuantTensor:
         """Add, truncate, and scale."""
+        # A divisor of 1 makes a sum of the mean: integers, which are exact.
         sums = nn.functional.avg_pool2d(plain_result(x), self.kernel, self.stride, divisor_override=1)
         result: PlainQuantTensor = self.trunc_quant.export_handler(self.sums(sums) * self.rescale)[0]
         return result

@@ -73,4 +73,5 @@ def plain_result(result: Any) -> Any:
         return result.value
     if isinstance(result, dict):
         return {key: plain_result(part) for key, part in result.items()}
+    # Not of named tuples, whose constructors take their fields one by one.
     return type(result)(map(plain_result, result)) if type(result) in (tuple, list) else result

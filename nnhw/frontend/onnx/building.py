@@ -35,7 +35,7 @@ class ModuleBuilder:
 
     Parameters
     ----------
-    graph: after its checks (`reading.read`).
+    graph: after its checks (`parsing.read`).
     table: builders by (domain, operator).
     fold: returns the results of a node that reads constants alone; None for any other node.
 
@@ -44,7 +44,7 @@ class ModuleBuilder:
     batch: images that the file takes at once; None where it leaves that open.
     fixed_batch: whether that number is written into the file's constants, too, so that it takes no other.
     consumers: the nodes that read each tensor.
-    inputs: the model's integer input as codes, by the zero point.
+    inputs: the model's integer input as codes, by its name and the zero point that is taken off, 'x - 128'.
     """
 
     def __init__(self, graph: OnnxGraph, table: Mapping[tuple[str, str], Build], fold: Fold) -> None:
@@ -64,6 +64,7 @@ class ModuleBuilder:
         self._steps: list[Step] = []
         self._taps: list[Tap] = []
         self._broken: set[str] = set()
+        # Layers have real weights, and fake inputs go through them.
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
 
     def build(self) -> OnnxModel:
@@ -86,6 +87,8 @@ class ModuleBuilder:
             raise CaptureError("the model's output does not depend on its input; export what is computed from it")
         result, integers = self._plain_result(result)
         batch = self.batch if self.fixed_batch else None
+        # Kept whole, with external weights taken in: the evaluation runs the file as it is, and does not depend on what
+        # was read of it.
         content = self.graph.model.SerializeToString()
         file = OnnxFile(content, self.graph.input, self.graph.output, batch, tuple(self._taps), integers)
         return OnnxModel(self._layers, tuple(self._steps), result.key, file)
@@ -134,7 +137,10 @@ class ModuleBuilder:
                 return list(results)
             if build is None:
                 raise node.refusal(reason_of(node.op))
+            # Builders read attributes and shapes of a file that anybody may have written, so that any error of Python
+            # may come of it, such as a text where a number is expected: hence the broad clause below.
             made = build(node)
+        # A builder's own refusal already says what is wrong.
         except NnhwError:
             raise
         except Exception as error:
@@ -185,6 +191,7 @@ class ModuleBuilder:
             raise node.refusal(
                 f"does not fit its inputs: {type(error).__name__}: {line}; export the model again"
             ) from error
+        # What is computed from constants alone has no batch, and stays out of the check of the first axis.
         constant = facts.pop("constant", False) or (bool(operands) and all(value.constant for value in operands))
         _check_shape(node, like, constant)
         return Traced(key, like, constant, **facts)
@@ -196,6 +203,8 @@ class ModuleBuilder:
 
     def _name(self, label: str, result: int) -> str:
         """Return a name for a layer, made from the node's label, that no other layer has."""
+        # Names of layers become parts of module paths, in messages and in the names of hardware: dots would make paths
+        # of them.
         base = re.sub(r"\W+", "_", label, flags=re.ASCII).strip("_") or "node"
         base = base if base[0].isalpha() else f"n_{base}"
         base = f"{base}_{result}" if result else base
@@ -213,6 +222,8 @@ class ModuleBuilder:
         if value.coding is None:
             return value, False
         coding = value.coding
+        # The quantizer's step gives (integer - zero point) * scale only if DequantizeLinear alone reads it; then no
+        # step has the integers.
         if coding.real:
             raise CaptureError(f"the output '{self.graph.output}' is both read as numbers and returned as integers")
         if not coding.zero_point.any():

@@ -10,7 +10,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from .node import Build, OnnxNode
-from .parsing import ELEMENTS_MAX
+from .parsing import ELEMENTS_MAX, few_bits_kind
 from .values import BATCH, EXAMPLES, Known, Value
 
 _MOVES = frozenset({"Gather", "Concat", "Unsqueeze", "Squeeze", "Slice", "Cast", "Identity", "Reshape", "Split"})
@@ -39,6 +39,8 @@ def folded(node: OnnxNode) -> list[Value] | None:
 
 def _results(node: OnnxNode) -> list[Value]:
     values = [value for value in node.inputs if isinstance(value, Known)]
+    # The size of the batch is not known when a file is read. Its mark goes through operators that only move it, as
+    # exporters write x.shape[0] into the target of a Reshape.
     if any(value.depends_on_batch for value in values):
         if node.op not in _MOVES or (node.op == "Cast" and node.take("to") != _INT64):
             raise node.refusal("computes with the size of the batch; an image's result must not depend on it")
@@ -55,15 +57,25 @@ def _results(node: OnnxNode) -> list[Value]:
         [helper.make_tensor_value_info(name, 0, None) for name in node.proto.output if name],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", node.version)])
+    # A name that is read twice is one input of the graph.
     feeds = {name: value.array for name, value in zip(names, given, strict=True)}
     try:
+        # ONNX's own evaluator has the meaning of each operator and opset version, so none of them is written again
+        # here.
         results = ReferenceEvaluator(model).run(None, feeds)
+    # Broad: the reference evaluator is NumPy code without checks of its own.
     except Exception as error:
         line = (str(error).strip().splitlines() or [""])[0]
         raise node.refusal(
             f"does not fit its inputs: {type(error).__name__}: {line}; export the model again"
         ) from error
-    return [Known(name, np.asarray(result)) for name, result in zip(node.proto.output, results, strict=False)]
+    # ONNX lets INT4 and its like be moved and cast alone, so that what is still int8 has the type of what was moved.
+    kind = given[0].kind if given and node.op not in ("Cast", "CastLike") else ""
+    arrays = map(np.asarray, results)
+    return [
+        Known(name, array, kind if array.dtype == np.int8 else "")
+        for name, array in zip(node.proto.output, arrays, strict=False)
+    ]
 
 
 def _check_size(node: OnnxNode, values: Sequence[Known]) -> None:
@@ -103,7 +115,8 @@ def constant(node: OnnxNode) -> Value:
     for name, kind in kinds.items():
         value = node.take(name)
         if value is not None:
-            return Known(node.proto.output[0], np.asarray(value, kind))
+            few_bits = next((few_bits_kind(item.t) for item in node.proto.attribute if item.name == "value"), "")
+            return Known(node.proto.output[0], np.asarray(value, kind), few_bits)
     raise node.refusal("has no numbers; export it with a plain tensor")
 
 

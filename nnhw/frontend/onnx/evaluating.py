@@ -99,6 +99,7 @@ class _Runner:
         self._opsets = {item.domain: item.version for item in model.opset_import if item.domain not in QONNX}
         self._versions = {item.domain: item.version for item in model.opset_import}
         self._initializers = {item.name: item for item in model.graph.initializer}
+        # Only what is wanted runs: intermediate codes are outputs, too, so ONNX Runtime may not drop them.
         nodes = [part for node in needed_nodes(model.graph.node, *self._wanted) for part in _standard(node)]
         self._parts = _segments(nodes)
         self._sessions: dict[int, tuple[onnxruntime.InferenceSession, list[str], list[str]]] = {}
@@ -123,6 +124,7 @@ class _Runner:
 
     def _custom(self, node: NodeProto, values: dict[str, np.ndarray]) -> np.ndarray:
         """Evaluate a node of QONNX by QONNX's function for its operator."""
+        # Warnings of QONNX's package, and of what it imports, are of no use to the user of a file.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -161,6 +163,7 @@ class _Runner:
             [helper.make_empty_tensor_value_info(name) for name in results],
             [self._initializers[name] for name in read if name in self._initializers],
         )
+        # Sessions are made at the first call, when the types of the values between parts are known.
         opsets = [helper.make_opsetid(domain, version) for domain, version in self._opsets.items()]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
         options = onnxruntime.SessionOptions()

@@ -35,6 +35,8 @@ def load_external(tensors: Sequence[TensorProto], path: Path) -> None:
         location = entries.get("location", "")
         if location not in files:
             files[location] = _checked(location, tensor, path)
+        # The tensor becomes one with its bytes inside, so that nothing behind this function knows of files, and what is
+        # handed to ONNX Runtime is whole.
         tensor.raw_data = _bytes(files[location], entries, tensor, path)
         del tensor.external_data[:]
         tensor.data_location = TensorProto.DEFAULT
@@ -87,12 +89,12 @@ def _bytes(file: Path, entries: dict[str, str], tensor: TensorProto, path: Path)
 
 
 def _size(tensor: TensorProto, path: Path) -> int:
-    """Return the number of bytes of a tensor; two integers of 4 bits share one."""
+    """Return the number of bytes of a tensor; two integers of 4 bits share one, and four of 2 bits."""
     try:
         item = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type)).itemsize
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path}: tensor '{tensor.name}' is of an unknown type; export the model again") from error
     count = math.prod(tensor.dims)
-    if TensorProto.DataType.Name(tensor.data_type) in ("INT4", "UINT4"):
-        return (count + 1) // 2
-    return count * item
+    # NumPy's stand-ins for these types have a byte for each number; files are packed.
+    shared = {"INT4": 2, "UINT4": 2, "INT2": 4, "UINT2": 4}.get(TensorProto.DataType.Name(tensor.data_type), 1)
+    return -(-count // shared) * item

@@ -19,10 +19,16 @@ _END_MAX = 2**31  # exporters write greater numbers for the end of an axis
 
 
 def moved(node: OnnxNode, layer: nn.Module, x: Traced, **facts: Any) -> Traced:
-    """Add a step that moves elements: the result is coded as the input is. `facts`: of the result, see `Traced`."""
+    """Add a step that moves elements: the result is coded as the input is, and never below 0 if that is not.
+
+    Parameters
+    ----------
+    facts: of the result, see `Traced`; they take precedence over those of the input.
+    """
+    # The axis of the scales would have to move with the elements; no exporter writes that between integers.
     if x.coding is not None and x.coding.axis >= 0:
         raise node.refusal("moves integers that have a scale for each channel; use one scale")
-    return node.emit(layer, x, coding=x.coding, positive=x.positive, **facts)
+    return node.emit(layer, x, **{"coding": x.coding, "positive": x.positive, **facts})
 
 
 class ReshapeNode(nn.Module):
@@ -41,10 +47,12 @@ def reshape(node: OnnxNode) -> Value:
     """Reshape, which keeps the batch as first axis."""
     x, target = node.traced(0), node.integers(1, "shape")
     assert target is not None
-    node.take("allowzero")
-    if x.constant:
-        return node.emit(UnaryNode(torch.reshape, shape=tuple(target)), x)
+    if node.take("allowzero", 0) and 0 in target:
+        raise node.refusal(f"makes the shape {target} without any numbers (allowzero); use a shape without 0")
+    # A size of 0 stands for that of the input's axis in the same place.
     sizes = [int(x.shape[axis]) if size == 0 and axis < len(x.shape) else size for axis, size in enumerate(target)]
+    if x.constant:
+        return node.emit(UnaryNode(torch.reshape, shape=tuple(sizes)), x)
     images = int(np.prod(x.shape[1:]))
     if sizes[0] not in (BATCH, EXAMPLES, -1):  # a size of the batch that was written into the file
         if sizes[0] != node.builder.batch:
@@ -83,6 +91,9 @@ def squeeze(node: OnnxNode) -> Value:
     """Squeeze."""
     x = node.traced(0)
     axes = _axes(node, len(x.shape))
+    # A file that fixes a batch of 1 squeezes that, too, where it names no axes: behind it, axes are other ones.
+    if not x.constant and (0 in axes if axes is not None else node.builder.batch == 1):
+        raise node.refusal("removes the axis of the batch; give the axes behind it that have the size 1")
     axes = [axis for axis, size in enumerate(x.shape) if size == 1] if axes is None else axes
     return moved(node, UnaryNode(torch.squeeze, dim=tuple(axes)), x)
 
@@ -195,6 +206,7 @@ def gather(node: OnnxNode) -> Value:
     numbers = [index % size for index in given]  # negative indices count from the end
     if indices.ndim == 0 and axis:
         return moved(node, UnaryNode(torch.select, dim=axis, index=numbers[0]), x)
+    # The engines cut ranges out of a stream: indices at equal distances are a range with a step.
     steps = set(np.diff(numbers).tolist())
     if not axis or indices.ndim != 1 or len(steps) > 1 or min(steps, default=1) < 1:
         raise node.refusal("picks elements in no steps of one size; use Slice")
@@ -211,20 +223,23 @@ def pad(node: OnnxNode) -> Value:
     if node.version >= 11 and node.given(2):
         value = float(node.known(2, "value").reshape(-1)[0])
     axes = node.integers(3, "axes")
-    if mode != "constant" or pads is None:
+    if mode != "constant":
         raise node.refusal(f"has mode='{mode}'; use mode='constant'")
+    if pads is None:
+        raise node.refusal("has no widths (pads) of its border; export the model again")
     if axes is not None:
         pads = _spread(pads, [node.axis(axis, len(x.shape)) for axis in axes], len(x.shape))
     rank = len(x.shape)
     if pads[0] or pads[rank] or min(pads) < 0:
         raise node.refusal(f"has pads={pads}; use borders of 0 or more, and none of the batch")
     inner = [*pads[1:rank], *pads[rank + 1 :]]
+    # torch's pad takes the last axes alone: axes without a border are dropped from the front.
     while len(inner) > 2 and not inner[0] and not inner[len(inner) // 2]:
         half = len(inner) // 2
         inner = [*inner[1:half], *inner[half + 1 :]]
     if x.coding is not None:  # the value is one of the file's integers
         value = (value - float(x.coding.zero_point.reshape(-1)[0])) * float(x.coding.unit.reshape(-1)[0])
-    return moved(node, Padded(inner, nn.Identity(), value), x)
+    return moved(node, Padded(inner, nn.Identity(), value), x, positive=x.positive and value >= 0)
 
 
 def _spread(pads: Sequence[int], axes: Sequence[int], rank: int) -> list[int]:
@@ -237,6 +252,7 @@ def _spread(pads: Sequence[int], axes: Sequence[int], rank: int) -> list[int]:
 def depth_to_space(node: OnnxNode) -> Value:
     """DepthToSpace with mode='CRD', the order of torch's PixelShuffle."""
     size = node.take("blocksize")
+    # DCR has the blocks in front of the channels, which torch's PixelShuffle does not do.
     if node.take("mode", "DCR") != "CRD":
         raise node.refusal("has mode='DCR'; use mode='CRD'")
     return moved(node, nn.PixelShuffle(size), node.traced(0))

@@ -71,22 +71,20 @@ def conv_layer(
     rank = len(sizes) - 2
     if rank not in _CONVS or len(shape) != rank + 2:
         raise node.refusal(f"has weights of the shape {sizes} for values of {len(shape)} axes; use images or sequences")
-    kernel = node.take("kernel_shape", sizes[2:])
-    if list(kernel) != sizes[2:]:
-        raise node.refusal(f"has kernel_shape={list(kernel)} for weights of the shape {sizes}; export the model again")
+    kernel = _kernel_of(node, sizes)
     strides, dilations = ones(node, "strides", rank), ones(node, "dilations", rank)
     pads = padding_of(node, shape[2:], kernel, strides, dilations)
     options: dict[str, Any] = {"stride": strides, "dilation": dilations, "groups": node.take("group", 1)}
     begin, end = pads[:rank], pads[rank:]
+    # torch pads both sides by the same; other borders become a layer in front (`Padded`).
     options["padding"] = tuple(begin) if begin == end else 0
     more = [] if isinstance(weight, Known) else [weight]
     if isinstance(weight, Known) and not isinstance(bias, Traced):
-        layer: nn.Module = _CONVS[rank](
-            sizes[1] * options["groups"], sizes[0], tuple(kernel), bias=bias is not None, **options
-        )
+        kind: Callable[..., nn.Module] = _CONVS[rank]
+        layer = kind(sizes[1] * options["groups"], sizes[0], tuple(kernel), bias=bias is not None, **options)
         _fill(layer, weight.array, None if bias is None else bias.array)
     else:
-        more = [node.traced(1) if isinstance(weight, Known) else weight]
+        more = [node.builder.constant_step(node, weight, 1) if isinstance(weight, Known) else weight]
         more += [bias] if isinstance(bias, Traced) else []
         constant = bias.array if isinstance(bias, Known) else None
         layer = Computed(_FUNCTIONS[False, rank], constant, **options)
@@ -101,7 +99,7 @@ def transposed_convolution(node: OnnxNode) -> Value:
     rank = len(sizes) - 2
     if rank not in _CONVS:
         raise node.refusal(f"has weights of the shape {sizes}; use images or sequences")
-    node.take("kernel_shape")
+    _kernel_of(node, sizes)
     if node.take("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or node.take("output_shape"):
         raise node.refusal("has auto_pad or output_shape; export it with pads")
     strides, dilations = ones(node, "strides", rank), ones(node, "dilations", rank)
@@ -171,6 +169,7 @@ def padding_of(
         for size, taps, stride, dilation in zip(shape, kernel, strides, dilations, strict=True)
     ]
     less, more = [total // 2 for total in totals], [total - total // 2 for total in totals]
+    # Of an odd number, the name says on which side there is one more.
     return less + more if auto == "SAME_UPPER" else more + less
 
 
@@ -188,6 +187,11 @@ def gemm(node: OnnxNode) -> Value:
     transposed, weight = bool(node.take("transB", 0)), node[1]
     bias = node[2] if node.given(2) else None
     if isinstance(bias, Known):
+        if bias.array.ndim > 1 and bias.array.shape[0] != 1:
+            raise node.refusal(
+                f"has a bias of the shape {list(bias.array.shape)}, with numbers for each image of a batch; use the "
+                f"same for all"
+            )
         bias = Known(bias.name, (bias.array * np.float32(beta)).reshape(-1) if beta != 1 else bias.array.reshape(-1))
     if isinstance(weight, Known) and not isinstance(bias, Traced):
         array = weight.array if transposed else weight.array.T
@@ -252,6 +256,7 @@ def batch_normalization(node: OnnxNode) -> Value:
     names = ("weight", "bias", "running_mean", "running_var")
     arrays = [node.known(place + 1, name) for place, name in enumerate(names)]
     kinds: dict[int, type[nn.BatchNorm1d | nn.BatchNorm2d]] = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d}
+    # torch's layers check the number of axes; ONNX has one operator for all.
     if len(x.shape) not in kinds:
         raise node.refusal(f"has an input of {len(x.shape)} axes; use images, sequences or vectors")
     # ONNX's momentum weights the old statistics, torch's the new ones.
@@ -265,6 +270,14 @@ def batch_normalization(node: OnnxNode) -> Value:
 def chain(**layers: nn.Module) -> nn.Module:
     """Return layers that run one after the other, by their names."""
     return nn.Sequential(OrderedDict(layers))
+
+
+def _kernel_of(node: OnnxNode, sizes: list[int]) -> list[int]:
+    """Return the sizes of a kernel by the shape of its weights. Raises: CaptureError if the node states others."""
+    kernel = list(node.take("kernel_shape", sizes[2:]))
+    if kernel != sizes[2:]:
+        raise node.refusal(f"has kernel_shape={kernel} for weights of the shape {sizes}; export the model again")
+    return kernel
 
 
 def _shape_of(value: Value) -> list[int]:

@@ -39,6 +39,7 @@ class OnnxNode:
     inputs: tuple[Value | None, ...]
     version: int
     builder: ModuleBuilder
+    # Attributes that are left: builders take them out one by one, and one that stays was ignored, which is refused.
     _attributes: dict[str, Any]
 
     @property
@@ -65,6 +66,12 @@ class OnnxNode:
     def take(self, name: str, default: Any = None) -> Any:
         """Return an attribute, and note that it is understood: attributes that no builder takes are refused."""
         return self._attributes.pop(name, default)
+
+    def required(self, name: str) -> Any:
+        """Return an attribute that must be there, as `take` does. Raises: CaptureError if it is left out."""
+        if name not in self._attributes:
+            raise self.refusal(f"lacks the attribute '{name}'; write it into the file")
+        return self.take(name)
 
     def adopt(self, other: OnnxNode) -> None:
         """Share the attributes of another node, so that what is taken here counts as taken there."""
@@ -93,7 +100,9 @@ class OnnxNode:
     def floats(self, place: int = 0) -> Traced:
         """Return an input that is of floats in the file. Raises: CaptureError if it is of integers."""
         value = self.traced(place)
-        if value.coding is not None:
+        # The model's own integers have no coding before an operator states their zero point. Arithmetic on them would
+        # be that of floats here, and wraps around in the file.
+        if value.coding is not None or (not value.constant and not value.like.is_floating_point()):
             raise self.refusal("computes with integers; put DequantizeLinear in front of it")
         return value
 
@@ -118,7 +127,7 @@ class OnnxNode:
 
         Parameters
         ----------
-        result: number of the node's result, or any other number that makes the layer's name unlike its others.
+        result: a number that becomes part of the layer's name, as layers of one node need different ones; 0: no part.
         facts: members of `Traced`, such as coding.
         """
         return self.builder.emit(self, layer, operands, result, facts)

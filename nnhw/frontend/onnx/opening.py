@@ -49,7 +49,10 @@ def load(path: str | Path) -> tuple[nn.Module, Tensor]:
     """
     graph = with_functions(read(Path(path)))
     model = ModuleBuilder(graph, TABLE, constant_folding.folded).build()
+    # A size that the file leaves open can only be the batch (`ModuleBuilder._add_input`): two images are enough for an
+    # example.
     shape = [size or 2 for size in graph.input_shape]
+    # On the device 'meta', which has shapes and no memory: only shape and dtype are read of it.
     like = torch.empty(shape, dtype=torch.from_numpy(np.empty(0, graph.input_dtype)).dtype, device="meta")
     return model, random_like(like)
 

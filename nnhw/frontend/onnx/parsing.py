@@ -83,8 +83,7 @@ def read(path: Path) -> OnnxGraph:
     _check_order(graph, path)
     needed = needed_nodes(graph.node, graph.output[0].name)
     name = _sole_input(graph, constants, needed, path)
-    kinds = {item.name: TensorProto.DataType.Name(item.data_type) for item in graph.initializer}
-    kinds = {name: kind for name, kind in kinds.items() if kind in _FEW_BITS}
+    kinds = {item.name: kind for item in graph.initializer if (kind := few_bits_kind(item))}
     return OnnxGraph(model, constants, kinds, needed, name, graph.output[0].name, opsets)
 
 
@@ -216,6 +215,7 @@ def array_of(tensor: TensorProto, place: str) -> np.ndarray:
     """
     try:
         array = numpy_helper.to_array(tensor)
+    # Broad: onnx and NumPy raise errors of many classes for bytes that do not fit.
     except Exception as error:
         raise InputError(
             f"{place}: the numbers of tensor '{tensor.name}' are not those of its shape {list(tensor.dims)} and type: "
@@ -227,6 +227,12 @@ def array_of(tensor: TensorProto, place: str) -> np.ndarray:
     if kind in _FEW_BITS:
         return array.astype(np.int8)
     raise InputError(f"{place}: tensor '{tensor.name}' holds {kind}; export with float32 or integers")
+
+
+def few_bits_kind(tensor: TensorProto) -> str:
+    """Return the name of a tensor's type where `array_of` gives it another one, such as INT4; else empty."""
+    kind = TensorProto.DataType.Name(tensor.data_type)
+    return kind if kind in _FEW_BITS else ""
 
 
 def _check_order(graph: GraphProto, path: Path) -> None:
@@ -253,6 +259,7 @@ def _check_order(graph: GraphProto, path: Path) -> None:
 def needed_nodes(nodes: Sequence[NodeProto], *outputs: str) -> tuple[NodeProto, ...]:
     """Return the nodes that the tensors `outputs` depend on, in the order of `nodes`."""
     wanted, needed = set(outputs), []
+    # Once backwards is enough: nodes are in the order in which they run, so each maker is met behind its readers.
     for node in reversed(nodes):
         if wanted & set(node.output) - {""}:
             needed.append(node)
@@ -261,6 +268,7 @@ def needed_nodes(nodes: Sequence[NodeProto], *outputs: str) -> tuple[NodeProto, 
 
 
 def _sole_input(graph: GraphProto, constants: dict[str, np.ndarray], needed: tuple[NodeProto, ...], path: Path) -> str:
+    # Files of IR versions before 4 list their constants among the inputs, too.
     names = [value.name for value in graph.input if value.name not in constants]
     if len(names) != 1:
         listed = ", ".join(f"'{name}'" for name in names) or "none"

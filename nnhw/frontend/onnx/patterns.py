@@ -86,6 +86,7 @@ class _Finder:
     def _gelu(self, erf: NodeProto) -> NodeProto | None:
         x, factor = self._scaled(erf.input[0])
         node = self._next(erf.output[0], "Add")
+        # x / 2 ** 0.5 may be written as a product or as a quotient, with the constant rounded to float32.
         if node is None or abs(factor * math.sqrt(2) - 1) > _NEAR or self._pair(node) != (erf.output[0], 1.0):
             return None
         # Exporters multiply by 0.5 and x in any order: products are followed until both have been.
@@ -101,6 +102,7 @@ class _Finder:
                 return None
             total, count = total * (factor if number is None else number), count + (number is None)
             node = product
+        # Multiplied by x twice it would be another function.
         return None if count > 1 else helper.make_node("Gelu", [x], [node.output[0]], erf.name)
 
     def _softplus(self, where: NodeProto) -> NodeProto | None:

@@ -34,6 +34,7 @@ def max_pool(node: OnnxNode) -> Value:
     )
     if fits:
         return moved(node, layer, x)
+    # A border that is data for torch needs a number that wins no window. ONNX's has minus infinity, which is no code.
     lowest = _lowest(x)
     if lowest is None:
         raise node.refusal(f"has pads={pads}, others in front than behind; put Relu or a quantizer in front, or Pad")
@@ -107,6 +108,7 @@ def reduction(function: Callable[..., Tensor]) -> Build:
         attribute = node.take("axes")
         axes = attribute if attribute is not None else node.integers(1, "axes")
         keep, nothing = bool(node.take("keepdims", 1)), node.take("noop_with_empty_axes", 0)
+        # Without axes, ONNX reduces all of them, or none where this attribute says so.
         if not axes and nothing:
             return x
         axes = tuple(node.axis(axis, len(x.shape)) for axis in axes or range(len(x.shape)))
@@ -121,7 +123,8 @@ def resize(node: OnnxNode) -> Value:
     """Resize and Upsample: nearest neighbours, by whole factors."""
     x = node.traced(0)
     mode, scales, sizes = node.take("mode", "nearest"), node.take("scales"), None
-    place = 1 if node.op == "Upsample" else 2
+    # Version 11 put the region of interest (`roi`) in front of the scales.
+    place = 1 if node.op == "Upsample" or node.version < 11 else 2
     if scales is None and node.given(place) and node.known(place, "scales").size:
         scales = node.known(place, "scales").reshape(-1).tolist()
     if node.op == "Resize" and scales is None:

@@ -74,6 +74,8 @@ def quantize_linear(node: OnnxNode) -> Value:
     tensor, (low, high) = _clipped(node, node.proto.output[0], limits_of(node, kind))
     axis = _axis(node, scale, zero_point)
     x = node[0]
+    # Exporters write pairs of QuantizeLinear and DequantizeLinear: such a pair is one fake quantization, as PyTorch has
+    # it. Where an integer operator reads the codes, they stay integers.
     real = _only_dequantized(node, tensor)
     coding = TensorCoding(scale, zero_point, low, high, axis, real)
     if isinstance(x, Known):
@@ -84,6 +86,7 @@ def quantize_linear(node: OnnxNode) -> Value:
 def _clipped(node: OnnxNode, tensor: str, limits: tuple[int, int]) -> tuple[str, tuple[int, int]]:
     """Return the name of a tensor of integers, and its limits; a Clip that alone reads it is taken into both."""
     consumers = node.builder.consumers.get(tensor, [])
+    # QCDQ files bound codes to fewer bits than their type has by a Clip between the two nodes.
     if len(consumers) != 1 or consumers[0].op_type != "Clip" or len(consumers[0].input) != 3:
         return tensor, limits
     bounds = [node.builder.number_of(name) for name in consumers[0].input[1:]]
@@ -123,6 +126,7 @@ def tapped(
 
 
 def _checked_zero_point(node: OnnxNode, coding: TensorCoding) -> np.ndarray:
+    # IR and engines take a zero point off the codes: 16-bit codes less a zero point would need 17 bits.
     if coding.high - coding.low > 255 and coding.zero_point.any():
         raise node.refusal("has 16 bits and a zero point; use a zero point of 0, or 8 bits")
     return coding.zero_point
@@ -155,6 +159,7 @@ def _dequantized(node: OnnxNode, x: Known, scale: np.ndarray, zero_point: np.nda
     if axis != PER_TENSOR:
         shape[axis] = -1
     spread = [array.reshape(shape if array.size > 1 else ()) for array in (scale, zero_point)]
+    # In float32, in the order of the specification: the quantizer of the module must find the same codes again.
     numbers = (x.array.astype(np.float32) - spread[1].astype(np.float32)) * spread[0]
     if x.type not in LIMITS:
         if x.type != "INT32":
@@ -237,6 +242,7 @@ def integer_operand(node: OnnxNode, place: int, zero_point: np.ndarray) -> Trace
 def _input(node: OnnxNode, x: Traced, zero_point: np.ndarray) -> Traced:
     """Return the model's integer input as codes; one step for each zero point, however many nodes read it."""
     offset = zero_point.reshape(-1)[:1]
+    # Several operators may read the input; equal ones share one quantizer, and the codes are compared once.
     key = f"{x.key} - {offset[0]}"
     if key not in node.builder.inputs:
         low, high = limits_of(node, str(x.like.dtype).removeprefix("torch.").upper())

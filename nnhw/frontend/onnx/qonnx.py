@@ -33,15 +33,18 @@ THRESHOLDS_MAX = 255
 
 def quant(node: OnnxNode) -> Value:
     """Quant, also named IntQuant: codes of 1 to 16 bits, as the numbers that they stand for."""
-    signed, narrow = bool(node.take("signed", 1)), bool(node.take("narrow", 1))
+    # QONNX's package has these two as required, and its documentation states defaults: to guess would be to be wrong.
+    signed, narrow = bool(node.required("signed")), bool(node.required("narrow"))
     mode = node.take("rounding_mode", "ROUND").upper()
     scale, zero_point, bits = _parameters(node)
     x = node[0]
+    # Of one signed bit QONNX makes -1 and +1, as its BipolarQuant does, and not -1 and 0.
     if bits == 1 and signed:
         if zero_point.any():
             raise node.refusal("has one bit and a zero point; use BipolarQuant")
         return _bipolar(node, scale)
     low, high = limits(signed, narrow, bits)
+    # Brevitas exports biases with 32 bits: these stay numbers, and need no codes.
     if isinstance(x, Known) and bits > BITS_MAX:
         return _plain(node, x, scale, zero_point, (low, high), mode)
     if bits > BITS_MAX:
@@ -177,7 +180,7 @@ class Truncated(nn.Module):
 def trunc(node: OnnxNode) -> Value:
     """Trunc: version 1 cuts the difference of two widths and keeps the scale, version 2 cuts by two scales."""
     x = node.floats(0)
-    mode = node.take("rounding_mode", "FLOOR").upper()
+    mode = node.required("rounding_mode").upper()
     scale, zero_point = (_number(node, place, what) for place, what in ((1, "scale"), (2, "zero point")))
     if node.version < 2:
         in_bits, out_bits = width_of(node, 3), width_of(node, 4)
@@ -186,6 +189,7 @@ def trunc(node: OnnxNode) -> Value:
         signed, narrow = not x.positive, False
     else:
         out_scale, out_bits = _number(node, 4, "scale"), width_of(node, 5)
+        # A power of two but for the rounding of both scales to float32.
         cut = int(np.round(np.log2(np.float32(out_scale) / np.float32(scale))))
         out_zero_point = zero_point / 2.0**cut
         signed, narrow = bool(node.take("signed", 1)), bool(node.take("narrow", 0))
@@ -242,7 +246,7 @@ def multi_threshold(node: OnnxNode) -> Value:
     x, thresholds = node.floats(0), node.known(1, "thresholds")
     scale, bias = node.take("out_scale", 1.0), node.take("out_bias", 0.0)
     layout = node.take("data_layout", "")
-    node.take("out_dtype")
+    node.required("out_dtype")  # of the integers, which thresholds, scale and bias say already
     rank = len(x.shape)
     axis = layout.index("C") if "C" in layout else 1
     count = thresholds.shape[-1]
@@ -255,6 +259,7 @@ def multi_threshold(node: OnnxNode) -> Value:
         raise node.refusal(
             f"has thresholds for {thresholds.shape[0]} channels of {x.shape[axis]}; use one row for each"
         )
+    # The count of thresholds at or below x does not depend on their order.
     layers = np.sort(thresholds, axis=1).T.reshape(count, -1, *(1,) * (rank - 1 - axis))
     codes = QuantizeNode(np.ones(1), np.zeros(1), (0, count, PER_TENSOR, False, "half_even", False, False))
     made = node.emit(Staircase(layers, codes, scale, bias), x)

@@ -32,6 +32,14 @@ def _scale(node: OnnxNode, place: int) -> np.ndarray:
     return node.known(place, "scale").astype(np.float32)
 
 
+def _one_scale(node: OnnxNode, place: int) -> np.ndarray:
+    """Return the scale [] of a whole tensor. Raises: CaptureError for several, such as one for each row."""
+    scale = _scale(node, place)
+    if scale.size != 1:
+        raise node.refusal(f"has {scale.size} scales as its input {place}; use one: only weights may have several")
+    return scale.reshape(())
+
+
 def _zero_point(node: OnnxNode, place: int) -> np.ndarray:
     array = node.optional(place, "zero point")
     return np.zeros(1, np.int32) if array is None else array.astype(np.int32).reshape(-1)
@@ -47,7 +55,10 @@ def _result(node: OnnxNode, scale: int, zero_point: int, like: int) -> TensorCod
     else:
         coding = node.traced(like).coding
         low, high = (coding.low, coding.high) if coding is not None else (0, 255)
-    return TensorCoding(_scale(node, scale).reshape(-1), _zero_point(node, zero_point), low, high)
+    zero = _zero_point(node, zero_point)
+    if zero.size != 1:
+        raise node.refusal(f"has {zero.size} zero points of its result; use one")
+    return TensorCoding(_one_scale(node, scale).reshape(1), zero, low, high)
 
 
 def _requantized(
@@ -71,6 +82,7 @@ def _requantized(
     first: the zero point is added before rounding.
     part: axis, start and end of the part of the file's tensor that has these codes; None for all of it.
     """
+    # Without a zero point both orders are the same; the plain one needs no further step.
     first = first and bool(coding.zero_point.any())
     convention: Convention = (coding.low, coding.high, PER_TENSOR, False, "half_even", False, first)
     codes = QuantizeNode(np.ones(1), coding.zero_point, convention)
@@ -82,6 +94,7 @@ def _requantized(
 
 def _multiplier(one: np.ndarray, other: np.ndarray, result: np.ndarray, alpha: float = 1.0) -> np.ndarray:
     """Return the float32 number that sums are multiplied by, rounded in the steps of ONNX Runtime."""
+    # All factors are float32 arrays, so that NumPy rounds behind each operation.
     product = one * other if alpha == 1.0 else np.float32(alpha) * one * other
     return (product / result).astype(np.float32)
 
@@ -107,7 +120,7 @@ def qlinear_conv(node: OnnxNode) -> Value:
     weight = integer_weight(node, 3, _zero_point(node, 5), 0)
     layer, more = conv_layer(node, weight, _bias(node, 8), x.shape)
     coding = _result(node, 6, 7, 0)
-    multiplier = _multiplier(_scale(node, 1), _scale(node, 4), _scale(node, 6))
+    multiplier = _multiplier(_one_scale(node, 1), _scale(node, 4), _one_scale(node, 6))
     return _requantized(node, layer, [x, *more], (_per_channel(multiplier, len(x.shape)),), coding)
 
 
@@ -123,7 +136,7 @@ def qlinear_matmul(node: OnnxNode) -> Value:
     """QLinearMatMul, with constant weights [inputs, outputs]: a product of codes to codes."""
     x = integer_operand(node, 0, _zero_point(node, 2))
     weight = integer_weight(node, 3, _zero_point(node, 5), -1)
-    multiplier = _multiplier(_scale(node, 1), _scale(node, 4), _scale(node, 6))
+    multiplier = _multiplier(_one_scale(node, 1), _scale(node, 4), _one_scale(node, 6))
     factor = multiplier.reshape(-1) if multiplier.size > 1 else multiplier.reshape(())
     return _requantized(node, MatMulNode(), [x, weight], (factor,), _result(node, 6, 7, 0))
 
@@ -146,9 +159,9 @@ def qgemm(node: OnnxNode) -> Value:
     bias = _bias(node, 6)
     layer = Computed(functional.linear if transposed else _affine, None if bias is None else bias.array.reshape(-1))
     if not node.given(7):
-        scale = (np.float32(alpha) * _scale(node, 1) * _scale(node, 4)).astype(np.float32)
+        scale = (np.float32(alpha) * _one_scale(node, 1) * _scale(node, 4)).astype(np.float32)
         return node.emit(Scaled(layer, _row(scale)), x, weight)
-    multiplier = _multiplier(_scale(node, 1), _scale(node, 4), _scale(node, 7), alpha)
+    multiplier = _multiplier(_one_scale(node, 1), _scale(node, 4), _one_scale(node, 7), alpha)
     return _requantized(node, layer, [x, weight], (_row(multiplier),), _result(node, 7, 8, 0))
 
 
@@ -191,9 +204,9 @@ class QLinearAddNode(nn.Module):
 def qlinear_add(node: OnnxNode) -> Value:
     """QLinearAdd of com.microsoft: each operand times its scale by that of the result; rounded with the zero point."""
     coding = _result(node, 6, 7, 0)
-    ratios = [(_scale(node, place) / _scale(node, 6)).astype(np.float32) for place in (1, 4)]
+    ratios = [(_one_scale(node, place) / _one_scale(node, 6)).astype(np.float32) for place in (1, 4)]
     operands = [_addend(node, place) for place in (0, 3)]
-    layer = QLinearAddNode(*(float(ratio.reshape(-1)[0]) for ratio in ratios))
+    layer = QLinearAddNode(*map(float, ratios))
     return _requantized(node, layer, operands, (), coding, first=True)
 
 
@@ -215,7 +228,7 @@ def qlinear_mul(node: OnnxNode) -> Value:
     # Without axes of one element in front, such as that of the batch.
     while constant.ndim and constant.shape[0] == 1:
         constant = constant[0]
-    ratio = _multiplier(_scale(node, 1), _scale(node, 4), _scale(node, 6)).reshape(())
+    ratio = _multiplier(_one_scale(node, 1), _scale(node, 4), _one_scale(node, 6)).reshape(())
     return _requantized(node, None, [x], (constant, ratio), _result(node, 6, 7, 3 - place), first=True)
 
 
@@ -224,7 +237,7 @@ def qlinear_average_pool(node: OnnxNode) -> Value:
     _no_channels_last(node)
     x = integer_operand(node, 0, _zero_point(node, 2))
     layer = average_layer(node, x.shape, list(node.take("kernel_shape")))
-    return _requantized(node, layer, [x], (_scale(node, 1).reshape(()),), _result(node, 3, 4, 0), divisor=_one(node, 3))
+    return _requantized(node, layer, [x], (_one_scale(node, 1),), _result(node, 3, 4, 0), divisor=_one(node, 3))
 
 
 class SummedUp(nn.Module):
@@ -239,9 +252,10 @@ def qlinear_global_average_pool(node: OnnxNode) -> Value:
     """QLinearGlobalAveragePool of com.microsoft: the sum of each channel times one number, scale and count in one."""
     _no_channels_last(node)
     x = integer_operand(node, 0, _zero_point(node, 2))
+    # The product of scale and count is rounded to float32 before the division, as in qlgavgpool.cpp.
     count = np.float32(np.prod(x.shape[2:]))
-    multiplier = (_scale(node, 1) / (_scale(node, 3) * count)).astype(np.float32)
-    return _requantized(node, SummedUp(), [x], (multiplier.reshape(()),), _result(node, 3, 4, 0))
+    multiplier = (_one_scale(node, 1) / (_one_scale(node, 3) * count)).astype(np.float32)
+    return _requantized(node, SummedUp(), [x], (multiplier,), _result(node, 3, 4, 0))
 
 
 def _no_channels_last(node: OnnxNode) -> None:
@@ -250,7 +264,7 @@ def _no_channels_last(node: OnnxNode) -> None:
 
 
 def _one(node: OnnxNode, place: int) -> float:
-    return float(_scale(node, place).reshape(-1)[0])
+    return float(_one_scale(node, place))
 
 
 def activation(layer: Callable[[OnnxNode], nn.Module]) -> Build:
@@ -258,7 +272,7 @@ def activation(layer: Callable[[OnnxNode], nn.Module]) -> Build:
 
     def build(node: OnnxNode) -> Value:
         x = integer_operand(node, 0, _zero_point(node, 2))
-        numbers = chain(numbers=Scaled(nn.Identity(), _scale(node, 1).reshape(())), function=layer(node))
+        numbers = chain(numbers=Scaled(nn.Identity(), _one_scale(node, 1)), function=layer(node))
         return _requantized(node, numbers, [x], (), _result(node, 3, 4, 0), divisor=_one(node, 3))
 
     return build
@@ -271,7 +285,7 @@ def qlinear_concat(node: OnnxNode) -> Value:
         part = integer_operand(node, place, _zero_point(node, place + 2))
         stop = start + part.shape[axis]
         if not coding.same(_scale(node, place + 1), _zero_point(node, place + 2)):
-            factor = _scale(node, place + 1).reshape(())
+            factor = _one_scale(node, place + 1)
             where = axis % len(part.shape), start, stop
             part = _requantized(node, None, [part], (factor,), coding, divisor=_one(node, 0), part=where)
         parts.append(part)

@@ -73,6 +73,8 @@ class Requantized(nn.Module):
     def forward(self, *operands: Tensor) -> Tensor:
         """Operands of the layer --> codes minus zero point, of the shape of the sums."""
         x = operands[0] if self.layer is None else self.layer(*operands)
+        # One product after the other, each rounded to float32: ONNX Runtime does so, and another order gives other
+        # codes at ties.
         for number in range(self.count):
             x = x * getattr(self, f"factor{number}")
         result: Tensor = self.codes(x / self.divisor if self.divisor != 1 else x)

@@ -126,6 +126,7 @@ def added(site: Site) -> nn.Module:
     value, constant = (a, b) if b.data is not None else (b, a)
     if difference and constant is a:
         raise site.refusal("subtracts a value from a constant; add its negative instead")
+    # TFLite rescales the constant for each element anew; the result is always the same.
     scaled = _scaled(constant, second if constant is b else first)
     row = _per_channel(site, value, constant, scaled)
     sign = -1 if difference else 1
@@ -140,7 +141,17 @@ def _scaled(constant: FileTensor, rescaled: RescaleCall) -> np.ndarray:
 
 
 def _per_channel(site: Site, value: FileTensor, constant: FileTensor, numbers: np.ndarray) -> np.ndarray:
-    """Return constants as one number, or one for each channel of a value. Raises: CaptureError if they are neither."""
+    """Return constants as one number, or one for each channel of a value.
+
+    Raises
+    ------
+    CaptureError: they are neither, or have more axes than the value, which the result gets, too.
+    """
+    if site.made.shape != value.shape:
+        raise site.refusal(
+            f"makes {list(site.made.shape)} of {list(value.shape)} and a constant of {list(constant.shape)}; the "
+            f"result needs the shape of the computed value"
+        )
     if numbers.size == 1:
         return numbers.reshape(1)
     axis = len(value.shape) - 1
@@ -165,7 +176,10 @@ def multiplied(site: Site) -> nn.Module:
     value, constant = (a, b) if b.data is not None else (b, a)
     assert constant.data is not None
     factors = _per_channel(site, value, constant, constant.data.astype(np.int64) - constant.zero_point)
+    if not 2 <= len(value.shape) <= 4:
+        raise site.refusal(f"multiplies {list(value.shape)}; values of 2 to 4 axes are supported")
     channels = value.shape[3] if len(value.shape) == 4 else value.shape[1]
+    # In float64 as TFLite Micro has it; TFLite itself multiplies and divides these scales in float32.
     rescaled = RescaleCall([a.scale * b.scale / made.scale], 0, *site.bounds(), site.rounding)
     return Multiplication(np.broadcast_to(factors, channels), rescaled)
 
@@ -174,7 +188,9 @@ def rectified(site: Site) -> nn.Module:
     """Build a RELU, RELU6 or RELU_N1_TO_1."""
     x, made = site.given(0), site.made
     site.check_codes(x, made)
+    # The bounds are those of a fused activation of the same name.
     own = replace(site, operator=replace(site.operator, options={"FusedActivationFunction": site.operator.kind}))
+    # In float64 as TFLite Micro has it; TFLite itself divides these scales in float32.
     return Channelwise(RescaleCall([x.scale / made.scale], 0, *own.bounds(), site.rounding))
 
 
@@ -198,6 +214,7 @@ def logistic(site: Site) -> nn.Module:
     stated = (1 / 128, 0) if is_tanh else (1 / 256, -128)
     if (made.scale, made.zero_point) != stated:
         raise site.refusal(f"has a result of scale {made.scale} and zero point {made.zero_point}, not {stated}")
+    # A number with 4 integer bits in front of the point has 27 behind it.
     factor = quantized_multiplier(x.scale * (1 << 27))
     reach = fixed_point.radius(4, factor[1])
 
@@ -290,6 +307,7 @@ def softmax_factor(scale: float, beta: float, rounding: str) -> tuple[int, int, 
     """Return the multiplier of a softmax, its shift left in bits, and the least distance from the greatest code that
     counts; None for scales that TFLite does not take.
     """
+    # TFLite's own limits of the factor, see its PreprocessSoftmaxScaling.
     most = float((1 << (30 if rounding == "single" else 31)) - 1)
     factor = min(beta * scale * (1 << 26), most)
     if not factor > 1:

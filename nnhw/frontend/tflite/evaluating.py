@@ -50,9 +50,12 @@ class TfliteEvaluator(Evaluator):
             return _codes(inputs[0], file.made(operator), calls)
         if operator.kind == "DEQUANTIZE":
             return inputs[0] * source.scale
+        # Behind DEQUANTIZE only the shape changes: other operators on floats were refused.
         if source.type == "FLOAT32":
             return inputs[0].reshape(len(inputs[0]), *file.made(operator).shape[1:])
         if operator.kind not in KERNELS:
+            # Functions of one code have no kernel (see KERNELS): the module's own table is read, which `fixed_point`
+            # has made.
             layer = self.model.layer(operator)
             return layer(torch.from_numpy(inputs[0].astype(np.float64))).numpy().astype(np.int64)
         return KERNELS[operator.kind](Kernel(file, operator, self.model.rounding, note), *inputs)
@@ -63,6 +66,7 @@ def _codes(images: np.ndarray, tensor: FileTensor, calls: list[QuantizerCall]) -
 
     The quotient has the precision of the images, and is rounded half away from zero.
     """
+    # In the precision of the images, as the module divides: for float32 that is TFLite's own.
     steps = (images / images.dtype.type(tensor.scale)).astype(images.dtype)
     whole = np.trunc(steps)
     rounded = whole + np.sign(steps) * (np.abs(steps - whole) >= 0.5)

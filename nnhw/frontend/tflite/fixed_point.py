@@ -56,6 +56,7 @@ def exp_of_negative(x: int, integer_bits: int) -> int:
     )
     result = 1895147668 + high_product(1895147668, y + series)
     rest = part - x
+    # One bit of the rest after the other, each with its own power of e (gemmlowp calls it a barrel shifter).
     for exponent, factor in _BARREL:
         if integer_bits > exponent and rest & (1 << (31 - integer_bits + exponent)):
             result = high_product(result, factor)
@@ -64,6 +65,7 @@ def exp_of_negative(x: int, integer_bits: int) -> int:
 
 def _newton(x: int) -> int:
     """Return 2 / (1 + x) with 29 fraction bits, for x in 0..1 with 31 fraction bits, by three steps of Newton."""
+    # 48 / 17 - 32 / 17 * half is the line nearest to 1 / half on 1/2..1; each step doubles the bits that are right.
     half = (x + _ONE + 1) // 2
     guess = 1515870810 + high_product(half, -1010580540)
     for _ in range(3):

@@ -114,6 +114,7 @@ def scaled(x: Array, multiplier: Array, exponent: Array, rounding: str) -> Array
     if rounding == "single":
         total = 31 - exponent
         return (x * multiplier + (np.int64(1) << (total - 1))) >> total
+    # SaturatingRoundingDoublingHighMul, then RoundingDivideByPOT, as gemmlowp names the two steps.
     product = (x << np.maximum(exponent, 0)) * multiplier
     nudged = product + np.where(product >= 0, 1 << 30, 1 - (1 << 30))
     high = np.where(nudged >= 0, nudged >> 31, -(-nudged >> 31))
@@ -142,6 +143,7 @@ def activation(kernel: Kernel) -> tuple[int, int]:
 def _windows(x: Array, kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int] = (1, 1)) -> Array:
     """Return the windows of x [N, height, width, channels]: [N, rows, columns, channels, kernel height, width]."""
     reach = [(span - 1) * step + 1 for span, step in zip(kernel, dilation, strict=True)]
+    # A view: nothing is copied, however large windows are.
     seen = np.lib.stride_tricks.sliding_window_view(x, reach, axis=(1, 2))
     return seen[:, :: stride[0], :: stride[1], :, :: dilation[0], :: dilation[1]]
 
@@ -250,6 +252,7 @@ def average_pool(kernel: Kernel, x: Array) -> Array:
     """AVERAGE_POOL_2D: the mean of codes, which are no distances here, rounded half away from zero."""
     spans = kernel.option("FilterHeight", 1), kernel.option("FilterWidth", 1)
     stride, zero = (kernel.option("StrideH", 1), kernel.option("StrideW", 1)), kernel.made.zero_point
+    # Every window is whole: others were refused when the layer was built.
     count = spans[0] * spans[1]
     total = (_windows(x, spans, stride) + zero).sum(axis=(4, 5))
     mean = np.where(total > 0, (total + count // 2) // count, -((count // 2 - total) // count))
@@ -266,6 +269,7 @@ def mean(kernel: Kernel, x: Array) -> Array:
     multiplier, exponent = factor_of(kernel.tensor(0).scale / kernel.made.scale)
     # 63 less the leading zeros of the count in 64 bits, as TFLite writes it.
     shift = min(63 - (64 - count.bit_length()), 32, 31 + exponent)
+    # Images keep the reduced axes for `first`, which moves channels by four axes.
     sums = x.sum(axis=axes, keepdims=x.ndim == 4)
     codes = kernel.requantized(sums, [((multiplier << shift) // count, exponent - shift)])
     return codes.reshape(len(x), *kernel.made.shape[1:])
@@ -340,6 +344,7 @@ def softmax(kernel: Kernel, x: Array) -> Array:
     least = -fixed_point.radius(5, factor[1])
     rows = x.reshape(-1, x.shape[-1])
     result = np.zeros_like(rows)
+    # All distances of int8 codes: 256 powers serve every row.
     powers = {
         distance: fixed_point.exp_of_negative(fixed_point.multiplied(distance, factor, kernel.rounding), 5)
         for distance in range(max(least, -255), 1)

@@ -110,6 +110,7 @@ class FullyConnected(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, ..] of distances --> [N, *shape] of the result's."""
+        # Of a single row no axis has to move to the second place, where channels are for a rescaling.
         if self.rows == 1:
             result = self.rescaled(functional.linear(x.flatten(1), self.weight()))
             return result.reshape(result.shape[0], *self.shape)
@@ -172,6 +173,7 @@ def transposed(site: Site) -> nn.Module:
         rest = (size - 1) * step + span - made
         if step < 1 or rest < 0:
             raise site.refusal(f"makes {made} of {size} with a kernel of {span} and stride {step}; convert it again")
+        # Of an odd rest TFLite cuts one more off behind, as it pads convolutions.
         start.append(rest // 2 if site.option("Padding", "SAME") == "SAME" else 0)
     taps = codes.transpose(3, 0, 1, 2)
     rescaled = _rescaled(site, x, weights, codes, 0, 3)
@@ -223,6 +225,7 @@ def _operands(site: Site, x: int = 0, weights: int = 1, bias: int = 2) -> tuple[
     x, weights, bias: their places among the operator's inputs.
     """
     given, kept, made = site.given(x), site.given(weights), site.made
+    # The file of the converter's default optimization: its remedy differs from that of a float file.
     if kept.type in ("INT8", "INT4") and given.type == "FLOAT32":
         raise site.refusal(
             "computes with real numbers and weights of integers (dynamic range quantization); convert it with a "
@@ -274,6 +277,7 @@ def _check_range(site: Site, x: FileTensor, taps: np.ndarray, bias: np.ndarray, 
     """Check that no sum leaves TFLite's 32 bits, where its kernels wrap around. Raises: CaptureError."""
     most = max(-x.distances.low, x.distances.high)
     sums = np.abs(taps.reshape(len(taps), -1)).sum(axis=1) * most + np.abs(bias)
+    # Double rounding shifts sums left in 32 bits before it multiplies; single rounding multiplies in 64 bits.
     left = rescaled.exponent.numpy().clip(0) if site.rounding == "double" else 0
     if (sums.astype(object) * 2 ** np.asarray(left).astype(object) >= _INT32).any():
         raise site.refusal("has sums beyond 32 bits, where TFLite wraps around; use smaller weights or a smaller bias")

@@ -138,6 +138,7 @@ def identifiers(model: ModelFile) -> dict[int, str]:
         base = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or operator.kind.lower()
         base = base if base[0].isalpha() else f"t_{base}"
         candidate, number = base, 1
+        # Names of the file may differ in characters alone that no identifier has.
         while candidate in found.values():
             number += 1
             candidate = f"{base}_{number}"

@@ -43,6 +43,8 @@ class TfliteModel(nn.Module):
         for operator in file.operators:
             try:
                 self.add_module(self._names[operator.outputs[0]], _built(Site(file, operator, rounding)))
+            # Layers are built though one before was refused: each knows the shapes from the file, so all problems are
+            # found.
             except NnhwError as error:
                 problems.append(error)
         raise_all(problems)
@@ -54,6 +56,7 @@ class TfliteModel(nn.Module):
         """[N, *shape] of real numbers --> [N, *shape] of real numbers, in float64."""
         values = {self.file.input: x if self.input_codes is None else self.input_codes(x)}
         for operator in self.file.operators:
+            # Only computed inputs are handed over: layers have their constants as buffers.
             made = self.layer(operator)(*(values[index] for index in operator.inputs if index in values))
             values.update(zip(operator.outputs, made if isinstance(made, tuple) else (made,), strict=True))
         result: Tensor = values[self.file.output]
@@ -85,9 +88,13 @@ def _built(site: Site) -> nn.Module:
         raise site.refusal("is an operator of somebody's own, whose meaning the file does not state; leave it out")
     if site.operator.kind not in BUILDERS:
         raise site.refusal(f"is not supported; operators that are: {', '.join(sorted(BUILDERS))}")
+    # Layers are named after the first result, and all but SPLIT have no other one.
     if len(site.operator.outputs) > 1 and site.operator.kind != "SPLIT":
         raise site.refusal(f"has {len(site.operator.outputs)} results, and one is needed; convert the model again")
-    return BUILDERS[site.operator.kind](site)
+    layer = BUILDERS[site.operator.kind](site)
+    if all(tensor is None or tensor.data is not None for tensor in site.model.given(site.operator)):
+        raise site.refusal("reads constants alone; convert the model again, with constant folding")
+    return layer
 
 
 def _problems_of_ends(file: ModelFile) -> list[CaptureError]:
@@ -105,6 +112,7 @@ def _problems_of_ends(file: ModelFile) -> list[CaptureError]:
             problems.append(
                 CaptureError(f"the {what} {tensor.place} of {file.title} has codes without one scale; convert it again")
             )
+        # Shapes in the file are those for one image; the module puts any number of images in the place of this 1.
         if len(tensor.shape) < 2 or tensor.shape[0] != 1:
             problems.append(
                 CaptureError(

@@ -106,6 +106,8 @@ class AveragePool(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, height, width, channels] of distances --> fewer rows and columns."""
+        # In float64 the mean is the nearest number to the quotient, so that halves are exact and round as they do in
+        # integers.
         mean = functional.avg_pool2d(to_image(x), self.kernel, self.stride)
         limits = self.low, self.high
         return from_image(quantize(mean, self.one, self.zero_point, *limits, -1, False, "half_away", False, True))
@@ -145,6 +147,7 @@ class JoinedParts(nn.Module):
 
     def forward(self, *parts: Tensor) -> Tensor:
         """[N, ..] of distances with one scale --> their elements joined along the axis."""
+        # Rescalings want channels second: of images these come to the front and go back.
         images = all(part.dim() == 4 for part in parts)
         if not images:
             result = torch.cat(parts, dim=self.axis)
@@ -241,6 +244,7 @@ def max_pool(site: Site) -> nn.Module:
 def average_pool(site: Site) -> nn.Module:
     """Build an AVERAGE_POOL_2D."""
     kernel, stride, ends = _windows(site)
+    # TFLite divides by the pixels that are there, which differ at the border.
     if any(map(any, ends)):
         raise site.refusal("has windows that reach beyond the border, and so means of fewer pixels; use padding VALID")
     return AveragePool(kernel, stride, site.made.zero_point, *site.bounds())
@@ -321,8 +325,11 @@ def sliced(site: Site) -> nn.Module:
     rank, masks = len(x.shape), [site.option(f"{name}Mask", 0) for name in ("Begin", "End", "ShrinkAxis")]
     if site.option("EllipsisMask", 0) or site.option("NewAxisMask", 0) or len(begin) != rank or set(step) != {1}:
         raise site.refusal(f"has the steps {step}; ranges of whole axes with step 1 are supported")
+    if site.option("Offset", False):
+        raise site.refusal("counts its ends from its starts (offset); convert it with ends that count from the first")
     starts, stops = [], []
     for axis, size in enumerate(x.shape):
+        # Negative ends count from the end of the axis, as in Python's own slices.
         low, high, _ = slice(
             None if masks[0] >> axis & 1 else begin[axis], None if masks[1] >> axis & 1 else end[axis]
         ).indices(size)
@@ -354,6 +361,12 @@ def codes_of(site: Site) -> nn.Module:
     """Build a QUANTIZE: of real numbers to codes, or of codes to codes of another scale or type."""
     x, made = site.given(0), site.made
     if x.type == "FLOAT32":
+        # Between layers TFLite computes these numbers in float32, and the module codes and numbers in float64.
+        if x.index != site.model.input:
+            raise site.refusal(
+                f"makes codes of the real numbers {x.place}, which are computed; convert the model again, without "
+                f"DEQUANTIZE and QUANTIZE between its layers"
+            )
         site.check_codes(made, types=("INT8", "UINT8"))
         return FromReal(made)
     site.check_codes(x, made, types=("INT8", "UINT8"))

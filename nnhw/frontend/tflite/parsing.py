@@ -66,6 +66,7 @@ class _Reader:
 
     def __init__(self, data: bytes, title: str) -> None:
         self._data, self._title = data, title
+        # flatbuffers reads each field where it is asked for, without any check, so that damage shows late and anywhere.
         self._file = tflite.Model.GetRootAs(data, 0)
 
     def model(self) -> ModelFile:
@@ -114,6 +115,7 @@ class _Reader:
                 f"has the tensor '{name}' of shape {signature}, where -1 is not known before it runs; only the batch "
                 f"may be of any size: convert it with fixed shapes"
             )
+        # Before the buffer is looked at: a variable has none, like a computed tensor.
         if entry.IsVariable():
             raise self._refusal(
                 f"has the variable '{name}', which keeps a state from one call to the next; an accelerator keeps "
@@ -136,6 +138,7 @@ class _Reader:
         # Tensors that the graph computes have an empty buffer.
         if not buffer.DataLength():
             return None
+        # A view of the file's bytes, so that a large claim costs nothing before it is checked.
         given: np.ndarray = buffer.DataAsNumpy()
         if type == "INT4":
             return self._halves(given, name, shape)
@@ -172,6 +175,7 @@ class _Reader:
             zero_point = np.array([stated.ZeroPoint(place) for place in range(stated.ZeroPointLength())], np.int64)
         axis = stated.QuantizedDimension()
         along = shape[axis] if 0 <= axis < len(shape) else 0
+        # Zero points are of 64 bits in the format; beyond 32 none could be added to a sum.
         if count not in (1, along) or len(zero_point) not in (1, count) or np.abs(zero_point).max() > 1 << 31:
             raise self._refusal(
                 f"has {count} scales and {len(zero_point)} zero points for the tensor '{name}' of shape {list(shape)}, "
@@ -217,6 +221,7 @@ class _Reader:
 
     def _check_order(self, model: ModelFile) -> None:
         """Check that operators read constants or earlier results (so there is no cycle), and make each tensor once."""
+        # Order is checked, as everything behind reads values by it: a cycle cannot be ordered.
         known = {model.input, *(tensor.index for tensor in model.tensors if tensor.data is not None)}
         if model.tensors[model.input].data is not None:
             raise self._refusal(f"has the constant {model.tensors[model.input].place} as its input; convert it again")
@@ -281,6 +286,7 @@ _NAMED: dict[str, Callable[[int], str]] = {
 
 def _options(entry: Any) -> dict[str, Any]:
     """Return the options of an operator by name; empty where it has no table, or one that is not in `_READ`."""
+    # An operator without a table of options has the defaults of the builder that asks (`Site.option`).
     name = _name(tflite.BuiltinOptions, entry.BuiltinOptionsType())
     table = entry.BuiltinOptions()
     if table is None or name not in _READ:

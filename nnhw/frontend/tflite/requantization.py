@@ -89,6 +89,7 @@ class Site:
                 raise self.refusal(
                     f"needs one scale for {tensor.place}; convert the model with full integer quantization"
                 )
+            # Borders are filled with the zero point: it has to be a code.
             if not tensor.codes.low <= tensor.zero_point <= tensor.codes.high:
                 raise self.refusal(f"has the zero point {tensor.zero_point} for {tensor.place}, which is no code of it")
 
@@ -148,6 +149,7 @@ class RescaleCall(nn.Module):
 
     def __init__(self, scales: Sequence[float], bias: Any, low: int, high: int, rounding: str, shift: int = 0) -> None:
         super().__init__()
+        # As TFLite's QuantizeMultiplier: 31 bits of fraction and a power of two.
         pairs = [quantized_multiplier(scale) for scale in scales]
         self.register_buffer("multiplier", torch.tensor([pair[0] for pair in pairs]))
         self.register_buffer("exponent", torch.tensor([pair[1] for pair in pairs]))
@@ -179,6 +181,7 @@ class Whole(nn.Module):
         self.register_buffer("weight", torch.from_numpy(weight.astype(np.float64)))
         self.register_buffer("one", torch.ones(1, dtype=torch.float64))
         self.register_buffer("zero", torch.zeros(1, dtype=torch.float64))
+        # At least -1..1, so that weights that are all 0 or of one sign have a range of codes.
         self.low, self.high = min(int(weight.min()), -1), max(int(weight.max()), 1)
 
     def forward(self) -> Tensor:
@@ -208,6 +211,7 @@ class FromReal(nn.Module):
         """Any shape of real numbers --> the same shape of distances."""
         low, high = self.codes.low, self.codes.high
         steps = x / self.scale
+        # The division stands in front of the quantizer, whose scale is 1, so that both happen in TFLite's order.
         return quantize(steps, self.one, self.zero_point, low, high, -1, False, "half_away").to(torch.float64)
 
 

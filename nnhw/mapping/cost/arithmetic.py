@@ -44,12 +44,14 @@ def lane_products(arithmetic: LaneArithmetic, simd: int, raw: int) -> Inventory:
     kind = arithmetic.kind
     a, w = arithmetic.activation.bits, arithmetic.weight.bits
     pairs = simd // 2
+    # A product of two bits is a gate, which fits the LUT of the adder or counter behind it.
     if kind == "xnor" or (a == 1 and w == 1):
         return adder_tree([1] * simd, raw, counts=True) if simd > 1 else luts(1) + state(min(1, raw))
     if kind == "select":
         return gates(pairs * (a + 2)) + _plane(a, simd, raw)
     if kind == "ternary":
         tree = adder_tree([a] * simd, raw) if simd > 1 else luts(a) + state(min(a, raw))
+        # A LUT for each bit: the activation, its complement or 0. A lane alone has it in the LUT of its register.
         return luts(2 * pairs * a) + tree
     if arithmetic.has_tables:
         # Where gates do not take LUTs of their own, because they are in carry chains, the products are, too.
@@ -63,6 +65,7 @@ def _planes(arithmetic: LaneArithmetic, simd: int, raw: int) -> Inventory:
     planes, bits = arithmetic.planes, max(a, w)
     added = [gates(simd // 2 * min(bits, raw - plane)) + _plane(bits, simd, raw - plane) for plane in range(planes)]
     narrow = arithmetic.weight if w < a else arithmetic.activation
+    # The sum of a plane over all lanes has a bit more for each level of the tree.
     each = bits + (simd - 1).bit_length()
     # What the highest plane of a signed factor gives is subtracted.
     subtracted = inverters(each) if planes > 1 and narrow.signed and not narrow.bipolar else NOTHING
@@ -98,8 +101,10 @@ def adder_tree(widths: list[int], raw: int, counts: bool = False) -> Inventory:
     while len(widths) > 1:
         following = tree_widths(widths)[0]
         sums = Counter(min(width, raw) for width in following[: len(widths) // 2])
+        # Equal sums are listed together: a tree has thousands of adders, and lists of parts are priced often.
         for bits, count in sums.items():
             found += [count * tree_adder(bits - top), luts(count * top), state(count * bits)]
+        # The last term has no partner, and waits a level.
         if len(widths) % 2:
             found.append(register(min(following[-1], raw)))
         widths = following
@@ -135,6 +140,7 @@ def _chained_tables(simd: int, raw: int) -> Inventory:
     widths = [4] * pairs + [3] * alone
     looked_up = luts(2 * simd + alone) + pairs * chain(4)
     looked_up += state(sum(min(width, raw + 1) for width in widths))
+    # The greatest product plus 2 is 6, and 2 for each lane is subtracted: its lowest zero bits need nothing.
     top = (6 * simd).bit_length() - ((2 * simd) & -(2 * simd)).bit_length() + 2
     return looked_up + adder_tree(widths, raw + 1) + luts(top) + state(raw)
 
@@ -163,6 +169,7 @@ def _join(planes: int, bits: int, raw: int) -> Inventory:
             found += [register(passed), registered_sum(min(width, raw) - passed)]
             following.append(width)
         widths = following
+        # Each level joins sums that are twice as many planes apart.
         shift *= 2
     return listed(found)
 

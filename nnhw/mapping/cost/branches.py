@@ -69,6 +69,7 @@ def broadcast_parts(config: BroadcastConfig) -> Inventory:
 def concat_parts(config: ConcatConfig) -> Inventory:
     """List a concatenation: a multiplexer with a register, the input's number, a counter of beats."""
     inputs, beat = len(config.chunks), config.lanes * config.bits
+    # One counter serves all inputs, the one with most beats in a turn decides.
     count = counter_bits(max(config.chunks))
     chosen = luts(beat * (inputs + 1) / 2) + state(beat)
     return chosen + luts(2 * count + 3 * inputs + 4) + state(1 + inputs + count)
@@ -98,6 +99,8 @@ def _terms(terms: list[tuple[int, int, int]], raw: int) -> Inventory:
         for index in range(0, len(terms), 2):
             pair = terms[index : index + 2]
             low, width = min(term[0] for term in pair), max(term[1] for term in pair) + len(pair) - 1
+            # Of two terms with different signs the negative one is subtracted, so that no sum has to be negated behind
+            # it.
             subtracted = pair[1] if len(pair) == 2 and pair[0][2] > pair[1][2] else pair[0]
             mixed = len({term[2] for term in pair}) == 2
             bits = min(width, raw) - min(low, raw)

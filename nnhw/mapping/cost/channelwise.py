@@ -31,6 +31,7 @@ def channelwise_parts(config: ChannelwiseConfig) -> Inventory:
     o_bits = raw if config.requantizer is None else config.requantizer.code.bits
     summed = int(config.steps > 1)
     total = stream_buffer(lanes * o_bits)
+    # The valid bits of all stages.
     total += register(config.raw_latency - summed) + gates(summed)
     total += lanes * _channel(config)
     if summed:
@@ -67,6 +68,7 @@ def _channel(config: ChannelwiseConfig) -> Inventory:
         return (dsp_sums if config.dsp else lane_products)(config.arithmetic, taps, raw)
     bits = config.activation.bits
     if config.op == "max":
+        # A tree of maxima has as many registers as one of sums, but none of its numbers grows.
         kept = sum(len(level) for level in tree_widths([bits] * taps) or [[bits]])
         return (taps - 1) * (adder(bits) + luts(bits)) + state(bits * kept)
     return adder_tree([bits] * taps, raw) + state(min(bits, raw) if taps == 1 else 0)

@@ -58,6 +58,7 @@ def threshold_roms(thresholds: Thresholds, raw: tuple[int, int], lanes: int, log
     ----------
     raw: least and greatest raw sum. lanes: sums a cycle. logic: whether it is in LUTs.
     """
+    # A step that is never, or always, reached may be any such number: the nearest ones take the fewest bits.
     steps = np.clip(thresholds.steps, raw[0], raw[1] + 1)
     bits = max(bits_for_range(*raw)[0], bits_for_range(min(int(steps.min()), raw[0]), int(steps.max()))[0])
     parts = [steps & ((1 << bits) - 1)]
@@ -70,6 +71,8 @@ def search_roms(search: ThresholdSearch, raw: tuple[int, int], lanes: int) -> In
     """List the memories of a binary search: for each level and lane, and those of its table of codes."""
     low, high = raw
     steps = np.clip(search.steps, low, high + 1)
+    # The search goes the same way in all channels, so falling ones have their steps in reverse, and a bit that turns
+    # the comparison.
     steps = np.where(search.descending[:, None], steps[:, ::-1], steps)
     # Filled up to 2**levels - 1 steps, so that each search takes the same way through all levels.
     never = np.where(search.descending, low, high + 1)[:, None]
@@ -138,6 +141,7 @@ def product_roms(product: ConstantProduct, raw: tuple[int, int], lanes: int, log
     else:
         digits = product.digits
         used = np.flatnonzero(digits.any(axis=(0, 1))).tolist() or [0]
+        # Two bits for each digit that is used in any channel: -1 is 3.
         rows = ((digits[..., used] & 3) << 2 * np.arange(len(used))).sum(axis=-1)
         bits, is_signed = bits_for_range(*raw)
         # A digit of -1 adds the complement of the sum, and of a signed sum the sign bit is added inverted: the addend

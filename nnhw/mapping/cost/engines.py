@@ -58,6 +58,7 @@ PARTS: dict[type, Callable[[Any], Inventory]] = {
     UnpackConfig: unpack_parts,
     WindowConfig: window_parts,
 }
+"""What lists the parts of each engine."""
 
 _BETWEEN: dict[type, float] = {ConcatConfig: 0.5, ConvertConfig: 0.4, PadConfig: 0.6, SliceConfig: 0.6, SumConfig: 0.6}
 """Share of an engine's LUTs that remains, in families with wide LUTs, as synthesis merges others with neighbours' LUTs.
@@ -68,6 +69,7 @@ Rounded from a least-squares fit to 70 random networks on an ECP5, whose seeds `
 
 def parts(config: EngineConfig | PackConfig | UnpackConfig) -> Inventory:
     """List the parts of any engine but a shared one, whose parts depend on its memory (`nnhw.mapping.shared`)."""
+    # Users state logic cells as their hardware has them, for both kinds of families.
     if isinstance(config, OwnEngine):
         return where(LogicFact.WIDE_LUTS, _stated(config.cost(wide_luts=True)), _stated(config.cost(wide_luts=False)))
     found = PARTS[type(config)](config)

@@ -112,6 +112,7 @@ def _matmul_weights(config: MatmulConfig, depth: int) -> Inventory:
     if depth == 1:
         return NOTHING
     patterns = encode(config.weights, config.weight).reshape(config.folds, config.pe, config.steps, config.simd)
+    # A word for each fold and step, which has the weights of all cells.
     words = patterns.transpose(0, 2, 1, 3).reshape(depth, config.pe, config.simd)
     in_block, head = config.pe - config.logic_pe, depth - config.tail_words
     found = [_late_weights(config, depth)]
@@ -124,5 +125,6 @@ def _matmul_weights(config: MatmulConfig, depth: int) -> Inventory:
             block = words[:, start : min(end, in_block)].reshape(depth, -1)
             found.append(rom_parts(block[:head], False))
             if config.tail_words:
+                # The LUTs choose between both memories.
                 found += [rom_parts(block[head:], True), luts(block.shape[1] * config.weight.bits)]
     return listed(found)

@@ -55,6 +55,7 @@ def _levels(config: PairConfig) -> Iterator[tuple[bool, list[Term]]]:
     """Yield, for each level of the tree of a product in logic, whether it is the first one, and the terms it gives."""
     wide = max(number_bits(config.left), number_bits(config.right))
     pairs, alone = divmod(config.planes, 2)
+    # Two neighbouring rows are one place apart: the lowest bit of the lower one has nothing to be added to.
     terms = [(wide + 2, 1)] * pairs + [(wide, wide)] * alone
     yield True, terms
     shift = 2
@@ -86,4 +87,5 @@ def _subtracts(config: PairConfig) -> bool:
     """Return whether the highest row of a product is subtracted from the one below it: it belongs to a sign bit."""
     sides = (config.left, config.right)
     narrow = min(sides, key=lambda kind: (number_bits(kind), kind.signed))
+    # With an odd number of rows the highest one has no partner in the first level, and is subtracted further behind.
     return narrow.signed and config.planes % 2 == 0

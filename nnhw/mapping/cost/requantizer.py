@@ -87,6 +87,7 @@ def requantizer_parts(
         return NOTHING
     if isinstance(requantizer, Thresholds):
         return _thresholds(requantizer, raw, lanes, logic_thresholds)
+    # The protocol has no `raw`: comparators, which were dealt with above, do not know it.
     span: IntType = getattr(requantizer, "raw") if raw is None else raw  # noqa: B009
     return _PARTS[type(requantizer)](requantizer, lanes, (span.low, span.high))
 
@@ -97,6 +98,7 @@ def _thresholds(thresholds: Thresholds, raw: IntType | None, lanes: int, in_logi
     low, high = (int(thresholds.steps.min()), int(thresholds.steps.max())) if raw is None else (raw.low, raw.high)
     bits = bits_for_range(low, max(low, high))[0]
     turned = thresholds.code.bits if thresholds.descending.any() else 0
+    # A lane with a single channel compares with constants.
     compared = constant_comparison(bits) if depth == 1 else comparison(bits)
     own = lanes * (levels * compared + luts((levels - 1) * 1.5) + luts(turned))
     own += counter(depth) + luts(2) + state(1) if depth > 1 else NOTHING
@@ -116,6 +118,7 @@ def _search(search: ThresholdSearch, lanes: int, raw: tuple[int, int]) -> Invent
     positions = position * (levels * moves + 2 * (search.table is not None))
     sums = moves * (levels * bits_for_range(*raw)[0] + sum(range(levels))) + levels
     words = [depth << level for level in range(levels)]
+    # Steps from logic have no output register of a block RAM, so they wait in flip-flops.
     waiting = sum(1 < count <= search.logic_words for count in words) * (moves - 1)
     steps = waiting * (bits_for_range(*raw)[0] + bool(search.descending.any()))
     own += state(positions + lanes * (sums + steps) + search.latency)
@@ -240,6 +243,7 @@ def _adder_state(bits: int, moves: int, lost: int) -> int:
 def _scaler(scaler: Scaler, lanes: int, raw: tuple[int, int]) -> Inventory:
     """List a multiply-add-shift: product, choice of the segment, rounding and clamp."""
     depth, bits, inner = scaler.outputs // lanes, scaler.raw.bits, scaler.segments - 1
+    # Rounding half to even looks at all bits of the fraction; else nothing reads them.
     lost = 0 if scaler.even else scaler.shift
     total = _product(scaler.product, lanes, depth, scaler.segments, lost) + scaler_roms(scaler, raw, lanes)
     if inner:
@@ -251,6 +255,7 @@ def _scaler(scaler: Scaler, lanes: int, raw: tuple[int, int]) -> Inventory:
         rounded = gates(number) + adder(number) + luts(scaler.shift / 3) + luts(2)
         total += lanes * rounded + state(lanes * (2 * number + 1))
     low, high = scaler.product.range
+    # A tie may take one off the lowest number.
     ends = (low >> scaler.shift) - scaler.even, high >> scaler.shift
     index = max(scaler.span.bit_length(), 1)
     total += state(lanes * (2 * index + (ends[0] < 0) + (ends[1] > scaler.span)))
@@ -277,6 +282,7 @@ def _common(common: CommonSteps, lanes: int, raw: tuple[int, int]) -> Inventory:
     total = _product(common.product, lanes, depth, 1, common.drop) + common_roms(common, raw, lanes)
     wait, cells, words = 1 + common.registered, 1 << common.cells_log2, common.words.bit_length() - 1
     rank, cell, place = common.ranked.rank_bits, common.cells_log2, common.cell_bits
+    # Bits above those that address a word: whether all of them are equal decides the clamp.
     outside = common.product.bits - common.drop - place - cell - words
     own = luts(words + outside / 3) + state(words)
     # Bits of the number, and the rank, are delayed while the clamp and the two memories work.
@@ -326,3 +332,4 @@ _PARTS: dict[type, Callable[[Any, int, tuple[int, int]], Inventory]] = {
     Table: _table,
     ThresholdSearch: _search,
 }
+"""What lists the parts of each requantizer, for a number of lanes and a range of raw sums."""

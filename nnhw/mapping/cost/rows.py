@@ -44,6 +44,7 @@ def norm_parts(config: NormConfig) -> Inventory:
         collected += _sum(config, config.source.bits, total) + register(total)
         solved += luts(config.spread_steps) + state(config.spread_steps)
     constants = RECIPROCAL_BITS * (2 + config.scale_levels) + (total if centered else 0)
+    # The shift belongs to the row and is used level by level: on the way, fewer and fewer of its bits are kept.
     constants += config.shift_levels * (2 + config.scale_levels + config.factor.levels + config.shift_levels // 2)
     distances = lanes * (len(config.factor_digits) - 1 + centered) * registered_sum(config.distance.bits)
     applied = distances + operation_parts(config.factor)
@@ -112,6 +113,7 @@ def _row_parts(config: RowConfig, o_bits: int) -> Inventory:
 
 def _sum(config: RowConfig, bits: int, total: int) -> Inventory:
     """List a sum over a row: a tree over the lanes, and what accumulates."""
+    # Each level of the tree halves the numbers, and adds a bit to them.
     tree = NOTHING
     for level in range(config.tree_levels):
         tree += (config.lanes >> level + 1) * registered_sum(bits + level + 1)

@@ -60,6 +60,7 @@ def pool_parts(config: PoolConfig) -> Inventory:
     element, lanes = config.element, config.lanes
     beat = lanes * element.bits
     ring = luts(beat) + state(beat) + register(beat * config.chunks)
+    # The maximum of two bits is OR, which fits the LUT of the ring.
     compared = NOTHING if element.bipolar else lanes * (adder(element.bits) + gates(element.bits))
     return ring + compared + counter(config.chunks) + counter(config.taps) + luts(4) + state(1)
 
@@ -85,6 +86,7 @@ def slice_parts(config: SliceConfig) -> Inventory:
     """List the register of a beat, a counter of the beats of a turn, and a flag."""
     ends = (config.first, config.first + config.count)
     total = register(config.lanes * config.bits) + luts(2) + state(1)
+    # Where all beats are kept, there is nothing to count.
     if config.period > config.count:
         compared = listed(limit(end, counter_bits(config.period)) for end in ends if end < config.period)
         total += counter(config.period) + compared + luts(2) + state(1)

@@ -60,6 +60,7 @@ def _rows_in_chains(config: WindowConfig) -> Inventory:
 def _set_bits(config: WindowConfig) -> int:
     """Return the number of bits of write addresses that begin as 1."""
     words = 1 << config.address_bits
+    # Each row lane has a copy of the memory, written so far in front that one read address serves all of them.
     begins = (lane * config.dilation[0] * config.row_words for lane in range(config.row_lanes))
     return sum((-begin % words).bit_count() for begin in begins)
 
@@ -72,4 +73,5 @@ def _jump_lc(nest: LoopNest) -> float:
     jumps = [jump for jump, count in zip(nest.jumps(), (*nest.counts, 2), strict=True) if count > 1]
     columns = {tuple(jump >> bit & 1 for jump in jumps) for bit in range(nest.address_bits)}
     inputs = len(jumps) - 1
+    # Up to four flags are the inputs of one LUT.
     return sum(0 < sum(column) < len(column) for column in columns) * (1 if inputs <= 4 else 1.5)

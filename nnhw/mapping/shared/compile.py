@@ -25,6 +25,7 @@ from nnhw.mapping.shared.program.tensors import Tensor
 from nnhw.mapping.shared.program.tiles import Tiler
 
 WHOLE = Bands()
+"""No task runs in bands of the input."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,11 +113,13 @@ def compile_network(
     most = min([most_tasks(tilers, network.source), *(fusion.first for fusion in fusions)])
     bands = replace(bands, tasks=min(bands.tasks, most))
     plan = plan_memory(network, tensors, tilers, bands.tasks, fusions)
+    # The program lies from address 0 on, the values behind it: so its size must be known before places are.
     words = program_words(network, tilers, bands, fusions)
     if words + plan.words > array.words:
         raise too_large(plan, words, array)
     places = {name: words + place for name, place in plan.places.items()}
     config = SharedConfig(array, _records(network, tensors, tilers, bands, fusions, places), functions_of(tilers))
+    # Counted without making a word, for the search; a difference would move all values.
     assert len(config.words) == words
     return Compiled(network, config, tensors, plan, _offsets(network, tensors, tilers[-1]), tuple(fusions))
 
@@ -145,6 +148,7 @@ def _records(
     """Return the records of a program."""
     fill = _fill(tensors[network.source], network, places, tilers[0].array)
     records: list[Record] = [*banded(fill, tilers, bands, places)] if bands.tasks else [fill]
+    # Groups and single tasks alternate, in the order of the network.
     done = bands.tasks
     for fusion in fusions:
         records += [record for tiler in tilers[done : fusion.first] for record in tiler.records(places)]
@@ -162,6 +166,7 @@ def tilers_of(network: TaskNetwork, tensors: Mapping[str, Tensor], array: ArrayC
     found: list[Tiler] = []
     for task in network.tasks:
         try:
+            # Functions are numbered in the order of the tasks that have one.
             found.append(Tiler(task, tensors, array, len(functions_of(found))))
         except MappingError as error:
             problems.append(error)

@@ -46,6 +46,7 @@ MOST_BEHIND, MOST_BEHIND_NEEDED = 2, 8
 """Most layers behind the shared engine: if it could run them, but would load weights for a few products each; and if it
 cannot run them."""
 BYTE = IntType(0, 255)
+"""Type of what leaves for the link."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,7 @@ class _Ways:
 
     def try_all(self) -> None:
         """Map the network in all ways that may be worth it: no layer behind the shared engine, then one, and so on."""
+        # Noted first, as the message of the first refusal is the one that users get.
         if self.excess is not None:
             self.refused.append(self.excess)
         for behind in range(MOST_BEHIND_NEEDED + 1):
@@ -143,6 +145,7 @@ class _Ways:
                 loaded, sent = partition.front is None, partition.behind is None
                 network = replace(network_of(partition.shared), loaded=loaded, sent=sent)
                 self.products = max(self.products, network.products)
+                # With each further layer in front, fewer products are left.
                 if self._is_roomy and network.products < NEIGHBOURS.least_shared * self.products:
                     return
             except MappingError as error:
@@ -181,6 +184,7 @@ class _Ways:
     def _map(self, way: _Way) -> SharedMapping:
         """Map the network in one way."""
         partition, network, budget, most = way.partition, way.network, self.budget, self.most
+        # Engines behind take room from the array, so such a mapping has to be faster than what is there.
         if partition.behind is not None and self.found:
             most = min(mapping.cycles for mapping in self.found)
         if most is not None and way.cycles >= most:
@@ -259,6 +263,7 @@ def map_shared(
         ways.try_chain()
     except KeyboardInterrupt as stop:
         best = min(ways.found, key=lambda mapping: mapping.cycles, default=None)
+        # It raises again unless the search alone was meant to end; then what was found is returned below.
         settle(None if best is None else best.accelerator, stop)
     if not ways.found:
         raise ways.refused[0]
@@ -328,6 +333,7 @@ def _input_format(compiled: Compiled, source: TensorType) -> InputFormat:
 def _output_format(compiled: Compiled, streamed: tuple[int, ...], shape: tuple[int, ...]) -> OutputFormat:
     """Return the format of the output: a byte for each code, or the sums of the last layer."""
     own = None if streamed == shape else streamed
+    # The last record sends codes (`Emit`), or is a `Compute` that sends its sums.
     raw = getattr(compiled.config.records[-1], "raw", 0)
     if not raw:
         code, shift = compiled.network.values[compiled.network.output].element, int(compiled.offsets[0])

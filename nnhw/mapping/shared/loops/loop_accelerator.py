@@ -22,9 +22,13 @@ from nnhw.mapping.shared.program.needs import choose_shifts, step_memory, with_r
 from nnhw.mapping.shared.search.array_cost import array_cost
 
 LANES = (32, 16, 8)
+"""Numbers of lanes that are tried, the fastest first; a word of memory has a code for each lane."""
 LEAST_ROWS = 2
+"""Rows of the weight cache, all of whose weights are streamed: one is used while the next one comes in."""
 LEAST_WORDS_LOG2, MOST_WORDS_LOG2 = 8, 16
+"""Logarithms of the fewest and the most words of a memory in block RAM."""
 BYTE = IntType(0, 255)
+"""Type of what leaves for the link."""
 
 
 def map_loop(body: Graph, board: str, budget: Budget, family: Family) -> Accelerator:
@@ -36,6 +40,7 @@ def map_loop(body: Graph, board: str, budget: Budget, family: Family) -> Acceler
     """
     plan, refused = LoopPlan.of(step_of(body)), list[str]()
     for lanes in LANES:
+        # Large RAMs side by side make a word, which has to be the codes of all lanes.
         if budget.spram and family.large_ram and lanes * STORED_BITS != family.large_ram.bits * budget.spram:
             continue
         config = _smallest(plan, _array(plan, lanes, budget, family), budget, family)
@@ -86,6 +91,7 @@ def _array(plan: LoopPlan, lanes: int, budget: Budget, family: Family) -> ArrayC
 def _smallest(plan: LoopPlan, array: ArrayConfig, budget: Budget, family: Family) -> SharedConfig:
     """Return the program, in block RAM with the smallest memory that holds it."""
     if budget.spram and family.large_ram:
+        # Large RAMs have one size.
         return compile_loop(plan, array)
     for words_log2 in range(LEAST_WORDS_LOG2, MOST_WORDS_LOG2 + 1):
         try:
@@ -100,11 +106,12 @@ def _assembled(plan: LoopPlan, config: SharedConfig, board: str) -> Accelerator:
     step, result = plan.step, plan.result
     source = step.graph.inputs[0]
     codes, zero = source.type.int_dtype, plan.zeros[source.name]
+    # Codes that are stored as they are, or with the top bit inverted, travel as they are.
     if zero in (0, -CODES.low):
         i_format = InputFormat(source.type.shape, codes, 1, headed=True)
     else:
-        i_format = InputFormat(source.type.shape, IntType(codes.low - zero, codes.high - zero), 1, offset=zero)
-        i_format = InputFormat(i_format.shape, i_format.element, 1, offset=zero, headed=True)
+        element = IntType(codes.low - zero, codes.high - zero)
+        i_format = InputFormat(source.type.shape, element, 1, offset=zero, headed=True)
     last_step = not step.whole.output_nodes[0].type.is_sequence
     shape = step.graph.output_nodes[0].type.shape
     if result.function is None:

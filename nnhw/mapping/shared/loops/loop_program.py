@@ -26,8 +26,11 @@ from nnhw.mapping.shared.program.lines import Line, at_shift, fit_lines, fit_ran
 from nnhw.mapping.shared.program.row_tasks import dense_rows
 
 HEAD = "head"
+"""Name of the stored code that says whether a step is the first one of its sequence."""
 CODES = IntType(-(1 << (STORED_BITS - 1)), (1 << (STORED_BITS - 1)) - 1)
+"""Type of stored codes."""
 NOWHERE = (0, 0, 0)
+"""Stride of a loop that reads the same word again."""
 
 
 def zero_of(name: str, element: IntType) -> int:
@@ -76,6 +79,8 @@ class StoredSum:
                 offset = offset + term.factor * zeros[term.view.value]
             else:
                 left, right = zeros[term.left.value], zeros[term.right.value]
+                # (l + zl) * (r + zr) of stored codes l, r and their zeros: the mixed terms are multiples of one code
+                # each.
                 add(term.left, term.factor * right)
                 add(term.right, term.factor * left)
                 offset = offset + term.factor * left * right
@@ -160,6 +165,7 @@ class LoopPlan:
 def _narrow(weights: np.ndarray) -> np.ndarray:
     """Return matrices of narrow weights, int64 [n, outputs, inputs], that add up to one: sums may take multiples."""
     found, left = list[np.ndarray](), weights
+    # A multiple of a weight, as where a sum is added twice, may be wider than the weights of the array.
     while not found or left.any():
         found.append(np.clip(left, CODES.low, CODES.high))
         left = left - found[-1]
@@ -185,12 +191,14 @@ def compile_loop(plan: LoopPlan, array: ArrayConfig) -> SharedConfig:
     MappingError: it exceeds a limit of the array.
     """
     # How many words a record has does not depend on addresses.
+    # Written twice: the first time to count words, the second time with addresses.
     sizes = _Writer(plan, array, {}, {})
     sizes.write()
     place, rows = load_words(plan.functions, array), dict[object, int]()
     for record, key in zip(sizes.records, sizes.keys, strict=True):
         place += record_words(record, array)
         if key is not None:
+            # The row is the last thing in its record.
             rows[key] = place - array.channelwise_words
     places = {}
     for name, channels in {HEAD: 1, **plan.channels}.items():
@@ -261,11 +269,13 @@ class _Writer:
         at_once = granules if not start.any() and channels % lanes == 0 else 1
         for granule in range(0, granules, at_once):
             key: object = ("keep", given, granule)
+            # 1 less the head, in each lane: 0 in the first step of a sequence, which the head says by 1.
             none = np.zeros(lanes, np.int64)
             kept = Line(none + 1, none + 1, 0, CODES.low, CODES.high, slack=none)
             dense = DenseTerm(View(HEAD), np.full((lanes, 1), -1, np.int64))
             self._finish(self._dense(dense, 0), given, "", (0, lanes), (kept,), self.rows.get(key, 0))
             count = min(lanes, channels - granule * lanes)
+            # A state that begins as zeros needs nothing added to it.
             if start.any():
                 weights = np.zeros((lanes, 1), np.int64)
                 weights[:count, 0] = start[granule * lanes :][:count]
@@ -428,6 +438,7 @@ class _Writer:
 def _taps(factor: int) -> list[tuple[int, int]]:
     """Return (repeats, weight) of records that add a multiple of a value."""
     most = CODES.high
+    # One record with equal taps, if the factor is a multiple of a weight; else one more with the rest.
     for repeats in range(1, most + 1):
         if factor % repeats == 0 and CODES.low <= factor // repeats <= most:
             return [(repeats, factor // repeats)]

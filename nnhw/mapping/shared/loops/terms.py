@@ -147,6 +147,7 @@ class _Reader:
                     f"state '{state.given}' becomes '{state.made}', which no quantizer of a layer makes; a shared "
                     f"engine does not run such a loop, so use --style streaming"
                 )
+        # Backwards, so that whoever reads a value has been seen before it.
         for value in reversed(self.values.values()):
             if value.node in needed:
                 kept.insert(0, value)
@@ -186,6 +187,7 @@ class _Reader:
             if layer.inputs[0] not in self.joined:
                 return (DenseTerm(self._view(layer, layer.inputs[0]), weights),)
             parts = self.joined[layer.inputs[0]]
+            # Columns of the matrix belong to the parts in turn: a concatenation is not made, its terms are added.
             ends = np.cumsum([count for _, count in parts])[:-1]
             pieces = np.split(weights, ends, axis=1)
             return tuple(DenseTerm(view, piece) for (view, _), piece in zip(parts, pieces, strict=True))
@@ -199,6 +201,7 @@ class _Reader:
 
     def _product(self, layer: PairLayer) -> tuple[Term, ...]:
         one, other = (self._of(layer, name) for name in layer.inputs)
+        # A sum times a single value is a sum of products; a sum times a sum would be more than a record can do.
         if len(one) > 1:
             one, other = other, one
         found = []
@@ -221,7 +224,7 @@ class _Reader:
         return terms[0].view
 
     def _slice(self, layer: SliceLayer) -> None:
-        """A part of a value that is stored is a stored value of its own, which begins at a granule then."""
+        """Read a slice: a part of a stored value is stored as a value of its own, which has to begin at a granule."""
         (name,) = layer.inputs
         if name not in self.values:
             self.sums[layer.node] = tuple(term.part(layer.first, layer.count) for term in self._of(layer, name))
@@ -244,8 +247,10 @@ class _Reader:
             if layer.node == self._result:
                 self.values[layer.node] = StepValue(*common, layer.element, terms, None, products)
             return
+        # The layer has taken its function with it, in front of which the IR has the type of the sums.
         sums = self.step.graph.node(self.step.graph.node(layer.node).inputs[0]).type.int_dtype
         if layer.element.high - layer.element.low >= 1 << STORED_BITS:
+            # Wider than what is stored, and only a change of type: then the terms stay terms.
             if not _is_identity(layer.function, sums):
                 raise self._refusal(layer, f"makes codes of {layer.element}, and only those of 8 bits are stored and")
             self.sums[layer.node] = terms

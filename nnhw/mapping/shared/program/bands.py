@@ -32,6 +32,7 @@ def most_tasks(tilers: Sequence[Tiler], source: str) -> int:
         single = tiler.task.sources == (source,) and not tiler.task.is_sum
         if not single or target is None or target.storage != tiler.task.node or window.blocks[0] == 1:
             return number
+        # A record that computes all granules of a pixel has no loop over rows that could be cut.
         if any(tile.granules > 1 for tile in tiler.tiles):
             return number
         source = tiler.task.node
@@ -45,6 +46,7 @@ def banded(fill: Fill, tilers: Sequence[Tiler], bands: Bands, places: Mapping[st
     height = chosen[0].task.window.source[1]
     row_pixels = fill.pixels // height
     row_words = chosen[0].sources[0].step * row_pixels
+    # Rows of the input that came in, then rows that each task has stored.
     done = [0] * (1 + len(chosen))
     for band in range(1, bands.count + 1):
         ready = height * band // bands.count

@@ -74,6 +74,7 @@ def kept_rows(network: TaskNetwork, fusions: Iterable[Fusion]) -> dict[str, int]
     found = {}
     for fusion in fusions:
         tasks = fusion.tasks(network)
+        # The last one's result is read by others, and lies in memory as a whole.
         for place, task in enumerate(tasks[:-1], 1):
             found[task.node] = max(spans[place][1] - spans[place][0] for spans in fusion.spans(tasks))
     return found
@@ -142,6 +143,7 @@ def fusable(network: TaskNetwork, tilers: Sequence[Tiler]) -> Iterator[Span]:
                 alone = readers[before] == 1 and before not in parts and before != network.output
                 if not alone or not _is_banded(last) or last.task.sources != (before,):
                     break
+            # A part of a concatenation is written in place, among the channels of others.
             if tilers[end - 1].task.node not in parts:
                 yield first, end
 
@@ -164,6 +166,7 @@ def band_reads(fusion: Fusion, tilers: Sequence[Tiler], size: int) -> np.ndarray
     source = chosen[0].sources[0]
     rows = np.full(source.rows, -1)
     for band, spans in enumerate(fusion.spans([tiler.task for tiler in chosen])):
+        # Later bands overwrite what earlier ones have set: the last one counts.
         rows[slice(*spans[0])] = band
     found = rows[source.rows_of_words(np.arange(size))]
     found[source.words(tilers[0].array) if source.is_planar else source.pixels * source.step :] = -1

@@ -63,6 +63,7 @@ class Line(MultiplyShift):
 
     def shifted(self, shift: int) -> Line:
         """Return the same function with a shift that is equal or greater."""
+        # Numbers and divisor grow alike, so no code changes.
         scale = 1 << (shift - self.shift)
         constants = {name: getattr(self, name) * scale for name in ("factor", "addend", "slack")}
         return replace(self, **constants, shift=shift)
@@ -84,6 +85,7 @@ class Line(MultiplyShift):
             addend=self.addend + self.factor * offset - (zero << self.shift),
             low=self.low - zero,
             high=self.high - zero,
+            # The tie rule is about the model's codes, which are odd where stored ones are even if the zero is odd.
             parity=(self.parity + zero) & 1 if self.even else 0,
             pivot=0 if self.tie_bits is None else self.pivot - zero,
         )
@@ -131,11 +133,13 @@ def fit_lines(function: StepFunction, raw: IntType) -> tuple[Line, ...]:
     """
     normal = NormalSteps.of(np.clip(function.thresholds, raw.low, raw.high + 1), function.codes, function.code, raw)
     steps = normal.thresholds()
+    # A channel that rises and falls is no line.
     if steps is None:
         return ()
     found = [_steep(steps)] if steps.code.bipolar else _lines(steps, raw, function.scaling)
     for line in found:
         _prove(line, normal)
+        # Addends in between lie between the two functions, which are equal.
         _prove(replace(line, addend=line.addend + line.slack), normal)
     return tuple(found)
 
@@ -177,6 +181,7 @@ def _ranked(lines: ChannelLines) -> Iterator[Line]:
         words, shift = ranked.used_words, lines.drop + ranked.word_bits
         if words > LINES.most_rank_words:
             return
+        # Words are numbered as codes are, around 0, since the clamped code says the word.
         low, none = -(words // 2), np.zeros_like(lines.addend)
         addend = lines.addend - base + (low << shift)
         yield Line(lines.multiplier, addend, shift, low, low + words - 1, ranked=ranked, slack=none)
@@ -190,6 +195,7 @@ def _lines(function: Thresholds, raw: IntType, scaling: DoubleScaling | None) ->
     for parity in (None, 0, 1):
         ways: list[tuple[Channel, ...]] = [(channel,) for channel in _channels(rows, falls, raw, parity)]
         chosen, least = _better(ways, least) or (chosen, least)
+        # No other rounding needs less.
         if least == 0:
             break
     pivot = 0

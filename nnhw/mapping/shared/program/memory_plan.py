@@ -76,6 +76,7 @@ def plan_memory(
     lives = find_lives(network, tensors, tilers, turns, fusions)
     search = MemorySearcher(lives, tilers, fusions)
     places = search.run()
+    # Places are relative to the input's, and may be negative.
     first = min(places.values())
     words = max(places[life.name] + life.words for life in lives) - first
     return MemoryPlan(lives, {name: place - first for name, place in places.items()}, words)
@@ -204,6 +205,7 @@ class MemorySearcher:
                     if all(self._apart(life, place, other, other_place) for other, other_place in live):
                         more = partial.with_one(life, place, live)
                         found.setdefault(more.seen(life.born), more)
+            # A stable sort: of plans of one size, the first that was found stays in front.
             beam = sorted(found.values(), key=lambda partial: partial.words)[:width]
         return beam[0] if beam else None
 
@@ -254,6 +256,7 @@ class MemorySearcher:
                 self.walks[key] = own
                 return own
             tiler = self.tilers[life.born]
+            # A task may read a storage twice, as both of its summands.
             sources = [source for source in tiler.sources if source.storage == other.name]
             reads = np.max([last_reads(tiler, source, other.words) for source in sources], axis=0)
             self.walks[key] = reads, first_writes(tiler, life.words)
@@ -281,6 +284,7 @@ def too_large(plan: MemoryPlan, program: int, array: ArrayConfig) -> ProgramTooL
     program: words of the program.
     """
     need, bits = program + plan.words, array.word_bits
+    # The task during which most is needed: the values that are named are those to be made smaller.
     peak = max(range(-1, max(life.dies for life in plan.lives) + 1), key=plan.live_words)
     names = ", ".join(f"'{life.name}' {life.words}" for life in plan.lives if life.born <= peak <= life.dies)
     message = (

@@ -41,6 +41,7 @@ def activation_bits(network: TaskNetwork) -> int:
 
 def weight_bits(network: TaskNetwork) -> int:
     """Return the bits of the widest weights. Raises: MappingError for weights of more than 8 bits."""
+    # Weights are signed: those that are never negative take a bit more.
     widths = {
         task: IntType(int(min(task.weights.min(), 0)), int(max(task.weights.max(), 0))).bits + (task.weights.min() >= 0)
         for task in network.tasks
@@ -143,6 +144,7 @@ def step_memory(functions: Sequence[RankedSteps]) -> StepMemory | None:
 
 def with_rows(array: ArrayConfig, rows: int, family: Family) -> ArrayConfig:
     """Return an array whose weight cache has `rows` rows, or as many as the block RAMs for them hold anyway."""
+    # Wide rows are several memories of a word each, of which one is looked at.
     bits = min(array.products * array.weight_bits, array.word_bits)
     taken, most = family.block_rams(rows, bits), rows
     for words, _ in family.block_ram.modes:
@@ -173,6 +175,7 @@ def choose_shifts(functions: Sequence[tuple[Line, ...]]) -> tuple[int, ...]:
         chosen = [widths[least, min(shift for shift in shifts if shift >= least)] for least in wanted]
         return max(factor for factor, _ in chosen), max(addend for _, addend in chosen)
 
+    # The greatest shift is needed in any case: all others serve to keep constants of small shifts narrow.
     count = min(MOST_SHIFTS, len(wanted))
     return min(((*some, wanted[-1]) for some in itertools.combinations(wanted[:-1], count - 1)), key=widest)
 

@@ -106,6 +106,7 @@ def read_network(layers: Sequence[Layer], source: tuple[str, Shape, IntType], ou
     values |= {task.node: StoredValue(task.shape, task.element) for task in lined if task.lines}
     values |= {layer.node: StoredValue(layer.extent, layer.element) for layer in concats}
     values |= {name: StoredValue(move.last.shape, move.last.element) for name, move in moves.items()}
+    # Border elements are read as codes, so the zero of the stored codes must allow for their value.
     for task in lined:
         if task.window.has_border:
             value = values[task.sources[0]]
@@ -197,6 +198,7 @@ def _joined(first: Task, second: Task) -> Task | None:
         function = _behind(second.function, int(second.weights[0, 0, 0]))
         return None if function is None else replace(first, node=second.node, element=second.element, function=function)
     pools = second.is_maximum and second.window.tiles_source and second.piece is None
+    # Maxima of sums would need a requantizer behind the maximum.
     codes = first.function is not None or first.is_maximum
     if not pools or not codes or first.window.pool != (1, 1):
         return None
@@ -217,7 +219,9 @@ def _behind(function: StepFunction, factor: int) -> StepFunction | None:
         return None
     if factor == 1:
         return function
+    # factor * sum reaches a threshold where the sum reaches threshold / factor, rounded up.
     if factor > 0:
         return StepFunction(-(-function.thresholds // factor), function.codes, function.code)
+    # A negative factor turns the order of the steps around, and "reached" into "not reached".
     steps = (function.thresholds // factor)[:, ::-1] + 1
     return StepFunction(np.ascontiguousarray(steps), np.ascontiguousarray(function.codes[:, ::-1]), function.code)

@@ -118,6 +118,7 @@ def find_moves(layers: Sequence[Layer], shapes: Mapping[str, Shape], output: str
     """
     made = {layer.node: layer for layer in layers}
     readers = Counter(name for layer in layers for name in layer.inputs)
+    # What leaves the network is read by the host.
     readers[output] += 1
     inner = {
         layer.inputs[0]
@@ -160,6 +161,7 @@ def _pieces(layers: Sequence[Mover], shape: Shape) -> tuple[MovedPixels, ...] | 
     shape: of the map in front.
     """
     channels, _, width = shape
+    # Every element is followed through all layers by its number.
     places = np.arange(prod(shape))
     for layer in layers:
         places = _moved(layer, places)
@@ -169,6 +171,7 @@ def _pieces(layers: Sequence[Mover], shape: Shape) -> tuple[MovedPixels, ...] | 
         return None
     sources = np.stack(np.divmod(pixels[..., 0], width), axis=-1)
     steps = [(down, right) for down in range(1, rows + 1) for right in range(1, columns + 1)]
+    # The fewest pieces first: each takes records of its own.
     for step in sorted((step for step in steps if prod(step) <= MOST_PIECES), key=prod):
         found = list(_pieces_at(layers[-1].node, sources, numbers, step))
         if None not in found:

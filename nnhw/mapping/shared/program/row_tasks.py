@@ -50,6 +50,7 @@ def dense_rows(
     _, inside, *kernel = weights.shape
     taps = kernel[0] * kernel[1]
     block = np.zeros((taps, words * array.codes_per_word, array.lanes), np.int64)
+    # In groups, lanes read different channels of the same words; weights of the others are 0.
     for lane, place in enumerate(places):
         block[:, place : place + inside, lane] = weights[first + lane].reshape(inside, taps).T
     used = block.reshape(taps * words, array.codes_per_word, array.lanes)[:, : steps * array.simd]

@@ -28,6 +28,7 @@ from nnhw.mapping.shared.program.lines import Line
 from nnhw.mapping.shared.program.pieces import Move, MovedPixels, Piece, part_of
 
 STREAMING = "--style streaming"
+"""What messages advise where no array runs a layer: an engine of its own may."""
 
 
 @dataclass(frozen=True)
@@ -233,6 +234,7 @@ def _through(window: Window, moved: MovedPixels) -> Window:
     (down, right), (row, column) = window.step, moved.first
     return replace(
         window,
+        # A piece begins at a later pixel, so the border in front of it is smaller, or negative.
         before=(window.before[0] - row * down, window.before[1] - column * right),
         blocks=moved.blocks,
         step=(down * moved.step[0], right * moved.step[1]),
@@ -272,11 +274,13 @@ def _matrix(layer: MatrixLayer) -> Task:
 
 def _channelwise(layer: ChannelLayer) -> Task:
     maximum, padding = layer.op == "max", layer.padding or Padding((0, 0), (0, 0), 0)
+    # The requantizer is in front of the maximum.
     if maximum and layer.function is not None:
         raise MappingError(
             f"layer {layer.where} has a function behind a maximum; put its quantizer in front of the pooling, or "
             f"{STREAMING}"
         )
+    # A maximum has no weights: codes are multiplied by 1, and the collector takes the greatest one.
     weights = np.ones((1, *((1, 1) if maximum else layer.kernel)), np.int64) if layer.weights is None else layer.weights
     window = Window(
         source=layer.source,
@@ -284,6 +288,7 @@ def _channelwise(layer: ChannelLayer) -> Task:
         border=padding.value,
         kernel=(1, 1) if maximum else layer.kernel,
         dilation=layer.dilation,
+        # The taps of a maximum are positions of their own, whose codes are joined; those of a sum are added.
         pool=layer.kernel if maximum else (1, 1),
         stride=layer.dilation if maximum else layer.stride,
         blocks=layer.positions,

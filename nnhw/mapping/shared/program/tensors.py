@@ -111,6 +111,7 @@ def lay_out(
         rows, width = (kept or {}).get(name, value.shape[1]), value.shape[2]
         step, chunk = (1, rows * width) if name in planar else (chunks, 1)
         origin, row = 0, step * width
+        # It lies in the words of the whole map, at every so many pixels.
         if (piece := pieces.get(name)) is not None:
             origin, step, row = piece.pixel * step, piece.step[1] * step, piece.row * step
         tensors[name] = Tensor(value, zero, storage, first, origin, step, row, chunk, rows)
@@ -126,8 +127,10 @@ def _planar(network: TaskNetwork, array: ArrayConfig, others: set[str]) -> set[s
     ----------
     others: values that have to lie pixel by pixel, such as those that come in or leave.
     """
+    # Else a granule is not one word, and a plane would be written in parts of words.
     if array.granule_bits != array.word_bits:
         return set()
+    # A single pixel is the same either way.
     large = {name for name, value in network.values.items() if value.shape[1] * value.shape[2] > 1}
     found = {name for name in large - others if array.chunks(network.values[name].shape[0]) > 1}
     # The summands of a sum are read with the same strides, so they need the same layout.

@@ -13,7 +13,7 @@ from nnhw.engines.requantize import RankedSteps
 from nnhw.engines.shared import ArrayConfig, Compute, make_loops
 from nnhw.engines.shared.array import Requantizing
 from nnhw.engines.shared.cycles import needed_gap, stream_cycles
-from nnhw.engines.shared.records import COUNT_BITS, describe_ties, descriptor_words
+from nnhw.engines.shared.records import COUNT_BITS, describe_ties, head_words
 from nnhw.errors import MappingError
 from nnhw.mapping.shared.program.lines import Line, at_shift, signed_bits, tie_range
 from nnhw.mapping.shared.program.row_tasks import channelwise_rows, count_channelwise, dense_rows, split_factors
@@ -21,6 +21,7 @@ from nnhw.mapping.shared.program.tasks import STREAMING, Task, weighted_range
 from nnhw.mapping.shared.program.tensors import Tensor
 
 Stride = tuple[int, int, int]
+"""From one iteration of a loop to the next: (words, rows, columns)."""
 MOST_COUNT = 1 << COUNT_BITS
 """Greatest count of one loop."""
 MOST_STREAMED = 2
@@ -265,9 +266,7 @@ class Tiler:
 
     def _head_words(self) -> int:
         """Return the words of a record in front of its weights."""
-        array = self.array
-        constants = 0 if not self.task.lines else array.lanes // array.constant_lanes * array.constant_words
-        return descriptor_words(array) + constants
+        return head_words(self.array, bool(self.task.lines))
 
     def cycles(self, tile: Tile, rows: int | None = None) -> int:
         """Return the cycles of a tile: those of its positions, and those in which its record is read.

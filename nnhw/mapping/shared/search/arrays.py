@@ -45,7 +45,8 @@ ROOMY = {"rows": ARRAYS.most_rows, "sum_bits": 28, "factor_bits": 36, "addend_bi
 """Limits of an array that are wide enough for any network."""
 SPARE_BITS, SPARE_SHIFT, SPARE_TIE_BITS = {"sum_bits": 2, "factor_bits": 4, "addend_bits": 4}, 2, 2
 SPARE_PLACE_BITS = 1
-"""What arrays that are made for other networks, too, have beyond what the first one needs."""
+"""What arrays that are made for other networks, too, have beyond what the first one needs, in bits: their widths, their
+greatest shift, the fraction bits that tell ties, and the places of their step memory."""
 WIDTHS = ("sum_bits", "factor_bits", "addend_bits", "shifts", "requantizing", "tie_bits", "step_memory", "row_steps")
 """What does not depend on the shape of an array."""
 
@@ -91,6 +92,7 @@ def choose_array(
             choice = compiled_choice(network, array, budget, family)
         except ProgramTooLarge as error:
             refused.append(error)
+            # No other array has more memory.
             if weights_exceed(network, budget, family):
                 break
             continue
@@ -113,6 +115,7 @@ def with_blocks(array: ArrayConfig, blocks: int, family: Family) -> ArrayConfig:
     each = dsp_blocks(LaneArithmetic(array.activation, array.weight), array.simd, family)
     if array.dsp or not each or not array.can_mix:
         return array
+    # Requantizers come first: they save most logic for a block.
     left = blocks - array.drains * (array.requantizing == Requantizing.DSP)
     return replace(array, dsp_lanes=max(0, min(array.lanes, left // each)))
 
@@ -132,6 +135,8 @@ def compiled_choice(network: TaskNetwork, array: ArrayConfig, budget: Budget, fa
     """
     if budget.spram:
         return Choice(compile_fitting(network, array), array_cost(array, family, True))
+    # Memories come in whole block RAMs of the widest shape. The first program is made for more memory than there is: it
+    # tells what is needed.
     unit, compiled = family.block_ram.modes[0][0], compile_network(network, array)
     if not cost_fits(_in_block_ram(compiled, unit, family).cost, budget):
         most = _most_words(array, unit, budget, family)
@@ -173,6 +178,7 @@ def by_speed(
     refusal = None
     for shape in arrays_of(network, budget, family):
         try:
+            # They do not depend on the shape, and to fit all lines takes long: once is enough.
             if not widths:
                 widths = all_widths(task_needs(network, shape), shape, budget, family)
                 widths = with_spare(widths) if reusable else widths
@@ -264,6 +270,7 @@ def arrays_of(network: TaskNetwork, budget: Budget, family: Family) -> Iterator[
     activations, weights = activation_bits(network), weight_bits(network)
     bits = {"activation_bits": activations, "weight_bits": weights}
     blocks = budget.dsp * family.dsp.products if min(activations, weights) > ARRAYS.most_logic_bits else 0
+    # Logic cells of a product, far below what it takes: only shapes that are out of the question go.
     least = activations * weights // 2
     large = family.large_ram.words if budget.spram and family.large_ram else 0
     words = (min(ARRAYS.large_word_bits, 16 * budget.spram),) if large else ARRAYS.word_bits
@@ -316,6 +323,7 @@ def memory_bits(budget: Budget, family: Family) -> int:
 
 
 def cost_fits(cost: Cost, budget: Budget) -> bool:
+    """Return whether a budget has all that a cost takes."""
     return not budget.excess(cost)
 
 

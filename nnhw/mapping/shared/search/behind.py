@@ -40,6 +40,7 @@ class Behind:
         """Return the stages behind a shared engine, which is stage `first`."""
         source, lanes = self.source, self.accelerator.input_format.stream.lanes
         queue = FifoConfig(self.depth, 1, source.element.bits, source.elements)
+        # One code in a beat, as the engine sends them: wider queues would need a converter in front.
         found = [Stage("behind.queue", "program", "", queue, ((first, 0),), source)]
         if lanes > 1:
             convert = ConvertConfig(1, lanes, source.element.bits, source.elements)
@@ -72,6 +73,7 @@ def map_behind(body: Graph, board: str, budget: Budget, family: Family, interval
     MappingError: they do not fit.
     """
     refused: list[MappingError] = []
+    # Slower engines are smaller; the shared engine may have to wait for them, which the schedule shows.
     for multiple in NEIGHBOURS.slower_behind:
         try:
             return _at(body, board, replace(budget, spram=0), family, multiple * interval)

@@ -124,6 +124,7 @@ class _Search:
                 high = min(limit, int(low * growth) + 1)
                 chain = self._at(high)
                 if chain is not None:
+                    # Only shorter intervals are of interest from here on; `low` is the last one without a chain.
                     best, limit = chain, chain.cycles - 1
                     break
                 low = high
@@ -159,6 +160,7 @@ class _Search:
             if not guessed:
                 segments = (segment for segment, _ in way.picks)
                 return EngineChain(tuple(map(self._part, segments, arrays)))
+            # Exact numbers stay in the segment, so the next search sees them.
             for segment, option in guessed:
                 segment.settle(option)
         return None
@@ -174,6 +176,7 @@ class _Search:
         """Return ways to run all layers within an interval that may fit; a beam of partial ways is extended."""
         begun: dict[int, list[_Way]] = {0: [_Way((), Cost())]}
         done: list[_Way] = []
+        # In each round one engine is added; in the last one it has to take all layers that are left.
         for left in reversed(range(self.engines)):
             longer: defaultdict[int, list[_Way]] = defaultdict(list)
             for first, ways in begun.items():
@@ -203,6 +206,7 @@ class _Search:
     def _part_taken(self, way: _Way) -> float:
         """Return the share of the scarcest resource that a way takes, if the DSP blocks that are left save logic."""
         cost, budget = way.cost, self.budget
+        # As if each block saved as much as the best one does: a bound, so that no way is lost too early.
         lc = cost.lc - self._saved_lc * max(0, budget.dsp - cost.dsp)
         pairs = (lc, budget.lc), (cost.ebr, budget.ebr), (cost.dsp, budget.dsp), (cost.spram, budget.spram)
         return max(taken / given if given else 2.0 * (taken > 0) for taken, given in pairs)

@@ -64,6 +64,7 @@ class _Search:
         if self._program(begun) + source.words(self.array) > self.array.words:
             return None
         for _ in range(MEMORY.rounds):
+            # The first task without room, in the order of the program: later ones may fit once it does.
             first, following = min(self._tight(begun), default=None), None
             if first is None:
                 return None
@@ -119,6 +120,7 @@ class _Search:
         last = {life.name: life.dies for life in lives}
         for life in lives:
             rows = self.tensors[life.name].rows
+            # As many of the words as rows are kept, rounded up.
             words[life.name] = -(-life.words * kept.get(life.name, rows) // rows)
         single = (Fusion(index, index + 1, 1) for index in range(len(self.tilers)))
         for one in (*single, *fusions):

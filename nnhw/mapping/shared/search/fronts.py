@@ -48,6 +48,7 @@ class Fronts:
         """
         # The greatest power of the grid that is not above the interval.
         first = int(log(interval, NEIGHBOURS.grid))
+        # If not even the slowest of the intervals leaves enough logic, the faster ones do not, either.
         if self.budget.spram and self._small(first + NEIGHBOURS.steps - 1, left) is None:
             return
         for step in range(first, first + NEIGHBOURS.steps):

@@ -66,6 +66,7 @@ class Pair:
             for action in actions(self.compiled.config):
                 count = action.cycles
                 taken = count * (action.kind == "take")
+                # Beats that are not in the queue yet come at the rate of the engines in front.
                 passed = max(count, (taken - level) / rate)
                 level = min(depth, level + passed * rate - taken)
                 cycles += passed
@@ -164,6 +165,7 @@ class Pairing:
             if choice is None:
                 return None
             least = choice.cost
+        # The logic that lanes in DSP blocks would save, as an upper bound: engines in front take these blocks first.
         saved = max(0.0, least.lc - least_cost(with_blocks(array, budget.dsp, family), budget, family).lc)
         left = _left(replace(budget, lc=budget.lc + saved), least, self._beat_bits(array))
         if left is None:
@@ -231,6 +233,7 @@ def _left(budget: Budget, cost: Cost, beat_bits: int) -> Budget | None:
     ----------
     beat_bits: bits of a beat in the queue; 0: converter and queue are not counted.
     """
+    # Registers of converter, queue and the register behind it.
     joining = 3 * beat_bits + NEIGHBOURS.queue_lc if beat_bits else 0
     taken = cost + Cost(joining, ff=joining)
     return replace(budget.without(taken), spram=0) if cost_fits(taken, budget) else None

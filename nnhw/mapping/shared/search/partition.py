@@ -52,6 +52,7 @@ def partitions(
     end = len(layers) - behind
     if behind and not is_cut(layers, end, body):
         return
+    # The same for all partitions, as only what is in front differs.
     tail = extract(body, f"{body.name}_behind", (layers[end - 1].node,), body.outputs) if behind else None
     outputs = (layers[end - 1].node,) if behind else body.outputs
     for count in range(min(most, end - 1) + 1):

@@ -12,7 +12,7 @@ import numpy as np
 from nnhw.engines.shared import ArrayConfig
 from nnhw.engines.shared.cycles import fixed_cycles
 from nnhw.engines.shared.program import load_words
-from nnhw.engines.shared.records import descriptor_words
+from nnhw.engines.shared.records import descriptor_words, head_words
 from nnhw.errors import MappingError
 from nnhw.families import Cost, Family
 from nnhw.mapping.budget import Budget
@@ -79,7 +79,9 @@ class _WorkTable:
     """
 
     def __init__(self, works: Sequence[_Work | None]) -> None:
+        # The last column counts tasks that exceed a limit: sums of it tell whether any does.
         rows = [(0, 0, 0, 0, 1) if one is None else (*astuple(one)[:-1], 0) for one in works]
+        # Work of consecutive tasks is then a difference of two rows.
         self._sums = np.cumsum([(0, 0, 0, 0, 0), *rows], axis=0, dtype=np.int64)
         self._rows = np.array([0 if one is None else one.rows for one in works])
 
@@ -308,7 +310,7 @@ class Segment:
         if not own:
             raise MappingError("no array runs these layers")
         lined, plain = work.lined_tiles, work.tiles - work.lined_tiles
-        heads = lined * _head_words(own[0], True) + plain * _head_words(own[0], False)
+        heads = lined * head_words(own[0], True) + plain * head_words(own[0], False)
         cycles = work.cycles + fixed_cycles(own[0]) * work.tiles
         functions = [task.lines[0].ranked for task in self.network.tasks if task.lines]
         loads = load_words([one for one in functions if one is not None], own[0])
@@ -370,6 +372,7 @@ def segment_of(network: TaskNetwork, layers: Sequence[Layer], first: int, end: i
     stored = {source, *nodes, *(task.node for task in tasks)}
     values = {name: value for name, value in network.values.items() if name in stored}
     if end < len(layers):
+        # Borders around the last value concern those who read it, which are other engines.
         values[output] = replace(values[output], borders=())
     return TaskNetwork(
         source,
@@ -391,11 +394,5 @@ def _work(task: Task, tensors: dict[str, Tensor], array: ArrayConfig) -> _Work:
     tiler = Tiler(task, tensors, array)
     tiles, lined = len(tiler.tiles), bool(task.lines)
     cycles, words = (sum(map(count, tiler.tiles)) for count in (tiler.cycles, tiler.record_words))
-    heads = tiles * _head_words(array, lined)
+    heads = tiles * head_words(array, lined)
     return _Work(cycles - heads, words - heads, tiles, tiles * lined, tiler.rows)
-
-
-def _head_words(array: ArrayConfig, lined: bool) -> int:
-    """Return the words of a record in front of its weights."""
-    constants = array.lanes // array.constant_lanes * array.constant_words if lined else 0
-    return descriptor_words(array) + constants

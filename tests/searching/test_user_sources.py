@@ -111,6 +111,13 @@ def test_needed_text_is_what_the_model_uses_and_no_more() -> None:
     assert needed_text(NEEDED, "model") == NEEDED
 
 
+def test_needed_text_keeps_what_fills_a_list_or_a_table() -> None:
+    filling = "SIZES = []\nSTEP = 2\nfor k in range(3):\n    SIZES.append(k * STEP)\n    SIZES[k] += 1\nSIZES.sort()\n"
+    other = "OTHER = []\nfor k in range(3):\n    OTHER.append(k)\n"
+    model = "def model(trial):\n    return SIZES\n"
+    assert needed_text(filling + other + model, "model").split() == (filling + model).split()
+
+
 def test_local_modules_are_found_through_each_other(tmp_path: Path) -> None:
     texts = {
         "a.py": "import b.part\nimport torch\n",
