@@ -232,6 +232,19 @@ def test_simulate_pins_survives_faults_on_a_usb_of_another_clock(tmp_path: Path,
 
 
 @needs_simulator
+def test_simulate_pins_at_ports_of_either_speed_behind_a_phy(tmp_path: Path) -> None:
+    """Descriptors and packets are those of the port's speed, before and behind each reset; a suspended bus goes on."""
+    body = mlp()
+    codes = random_codes(body, 36)
+    values = boundary_values(body, codes)["fc3.sum"]
+    accelerator, plan = accelerator_of(body, SMALL), {"stepwise": False, "ports": ("full", "high", "full")}
+    found = simulate_pins(accelerator, codes, values, 36_000_000, Ulpi("ulpi"), tmp_path, faults=True, **plan)
+    assert found.equal
+    assert found.frames == 36
+    assert found.faults > 7
+
+
+@needs_simulator
 def test_simulate_pins_takes_frames_back_to_back_at_four_cycles_a_bit(tmp_path: Path) -> None:
     body = mlp()
     codes = random_codes(body, 100)
