@@ -43,6 +43,7 @@ def dot_product(
     The raw sum, `arithmetic.tree_levels(lanes)` moves after the factors.
     """
     tree = _Tree(m, ce, cells)
+    # The product of two signs is +1 where they are equal: the raw sum counts these lanes.
     if arithmetic.kind == "xnor":
         return _count(tree, [~(a ^ w) for a, w in zip(activations, weights, strict=True)])
     if arithmetic.activation.bits == 1 and arithmetic.weight == BIT:
@@ -56,6 +57,7 @@ def dot_product(
         # A weight of -1 adds the complement, one less than the negative: `LaneArithmetic.offsets` makes up for that.
         rows = [_ternary_row(number, weight) for number, weight in zip(numbers, weights, strict=True)]
         return tree.total(_first_level(rows, tree.add, lambda x: x))
+    # A bipolar weight of -1, the bit 0, adds the complement, which `LaneArithmetic.offsets` makes up for as well.
     lanes = list(zip(numbers, [~weight[0] for weight in weights], strict=True))
     return tree.total(
         _first_level(
@@ -196,6 +198,7 @@ def _tables(tree: _Tree, activations: list[Value], weights: list[Value]) -> Valu
     odd number of lanes the middle one is exact. The registers behind the products take the place of those in which the
     sums of planes are joined elsewhere, so `LaneArithmetic.tree_levels` holds.
     """
+    # Lanes of equal excess are neighbours, so that in most adders of the tree both operands are signed, or neither is.
     half = len(activations) // 2
     excess = [2] * half + [0] * (len(activations) - 2 * half) + [-2] * half
     terms = tree.register([_product(*factors) for factors in zip(activations, weights, excess, strict=True)])

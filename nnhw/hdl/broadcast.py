@@ -38,6 +38,7 @@ class ConstantSource(wiring.Component):
         m.d.comb += [reader.en.eq(move), reader.addr.eq(place)]
         with m.If(move):
             m.d.sync += place.eq(Mux(last, 0, place + 1))
+        # A block RAM has its word a cycle after the address, and late in that cycle: so it gets a register of its own.
         started: Value = Const(1, 1)
         word: Value = reader.data
         if not config.in_logic:

@@ -39,6 +39,7 @@ class Converter(wiring.Component):
         beat_bits = self.config.i_lanes * self.config.bits
         count = Signal(range(ratio))
         word = Signal(ratio * beat_bits, reset_less=True)
+        # The register is the output as well: while a whole beat waits in it, no part of the next one can come in.
         m.d.comb += [self.i.ready.eq(~self.o.valid | self.o.ready), self.o.payload.eq(word)]
         with m.If(self.i.ready):
             m.d.sync += self.o.valid.eq(0)
@@ -57,6 +58,7 @@ class Converter(wiring.Component):
         left = Signal(range(ratio))
         word = Signal(ratio * beat_bits, reset_less=True)
         m.d.comb += [
+            # In the cycle in which the last narrow beat leaves, the next wide one comes in: nothing is lost between.
             self.i.ready.eq(~self.o.valid | (self.o.ready & (left == 0))),
             self.o.payload.eq(word[:beat_bits]),
         ]

@@ -64,6 +64,7 @@ class Fifo(wiring.Component):
         m.d.sync += [level.eq(following), room.eq(following != words), some.eq(following != 0)]
         with m.If(move):
             m.d.sync += self.o.valid.eq(given)
+        # The number of words need not be a power of two, so addresses do not wrap by themselves.
         places = [Signal(range(words), name=f"{name}_address") for name in ("write", "read")]
         for place, advance in zip(places, (write, read), strict=True):
             with m.If(advance):

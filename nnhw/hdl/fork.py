@@ -29,6 +29,7 @@ class Fork(wiring.Component):
         m = Module()
         outputs = [getattr(self, f"o{index}") for index in range(self.config.outputs)]
         beat = Signal(len(self.i.payload.as_value()), reset_less=True)
+        # Outputs may take their copies in different cycles; the next beat waits for the last of them.
         left = Cat(*(o.valid & ~o.ready for o in outputs))
         m.d.comb += self.i.ready.eq(~left.any())
         with m.If(self.i.ready):

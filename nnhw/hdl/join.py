@@ -77,6 +77,7 @@ def taken_together(m: Module, ce: Value, inputs: Sequence[Any], levels: int) -> 
     inputs: streams.
     levels: register stages of the pipeline beside which the valid bit goes.
     """
+    # No input is ready before all have a beat: so none is ahead of the others, and no beat waits in between.
     take = Signal()
     m.d.comb += take.eq(ce & Cat(*(i.valid for i in inputs)).all())
     m.d.comb += [i.ready.eq(take) for i in inputs]
@@ -126,6 +127,8 @@ class Concatenation(wiring.Component):
         # `count` is the beat of the input in turn; `last` has a bit for each input, of which `turn` selects one.
         count, move, taken = Signal(range(max(config.chunks))), Signal(), Signal()
         last = Cat(*(count == chunks - 1 for chunks in config.chunks))
+        # The first inputs may be constants, which are always there: they wait for the frame to which they belong, whose
+        # other beats come from the input behind them.
         behind = inputs[config.constants].valid
         offered = [i.valid & behind if index < config.constants else i.valid for index, i in enumerate(inputs)]
         m.d.comb += [move.eq(~self.o.valid | self.o.ready), taken.eq((Cat(*offered) & turn).any())]

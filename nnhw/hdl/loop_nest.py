@@ -49,6 +49,7 @@ class LoopWalker(Elaboratable):
         """Add the counter of one loop; return its registered flag for the last iteration."""
         if count == 1:
             return C(1, 1)
+        # The flag is compared a step ahead, so that no comparison stands between a counter and the choice of the jump.
         value = Signal(range(count), name=f"count_{index}")
         last = Signal(name=f"last_{index}")
         with m.If(self.advance & self.ends[index]):

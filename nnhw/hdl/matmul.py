@@ -51,6 +51,7 @@ class MatmulEngine(wiring.Component):
         shape = self.o.signature.members["payload"].shape
         m.submodules.buffer = buffer = StreamBuffer(shape, config.groups if spread else 0)
         ce = buffer.i.ready
+        # Two counters, though the step follows from the address: a remainder would cost far more.
         step, address = Signal(range(config.steps)), Signal(range(array.depth))
         last = step == config.steps - 1
         m.d.comb += [

@@ -96,6 +96,7 @@ class MatrixProductEngine(wiring.Component):
         """Return whether there are results, and `drain` of them at a time: those of all cells are kept and shifted."""
         config = self.config
         held = [Signal(self.raw_shape, name=f"drain_{cell}", reset_less=True) for cell in range(config.cells)]
+        # The next sums are complete when all of these have left, or later: `MatrixProductConfig` sees to that.
         left, valid = Signal(range(config.drains)), Signal()
         with m.If(ce):
             m.d.sync += [valid.eq(end | (left != 0)), left.eq(Mux(end, config.drains - 1, left - (left != 0)))]

@@ -70,6 +70,7 @@ class SplitRom(wiring.Component):
         for start in starts:
             words = self.init[start : start + LOGIC_ROM_WORDS]
             parts.append(self._part(m, f"tail_{start}", logic_rom(len(words), self.bits, words), start))
+        # The number of the part is registered beside the parts' words, and chooses among them in the second step.
         part = Signal(range(len(parts)))
         borders = [start for start in starts if start]
         with m.If(self.en):

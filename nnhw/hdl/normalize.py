@@ -52,6 +52,7 @@ class NormEngine(RowEngine):
         The highest bits come first, in step `loaded` + 1.
         """
         m, config = self.m, self.config
+        # The spread is length * sum of squares - sum * sum: two products whose factors come bit by bit, side by side.
         term = gated(squared, self._bits_of(config.length, loaded))
         if totals:
             total, bits = totals[0], Signal(config.spread_steps)
@@ -102,6 +103,8 @@ class NormEngine(RowEngine):
         pair, odd, paired = Signal(2, reset_less=True), Signal(), Signal()
         root, remainder = Signal(RECIPROCAL_BITS, reset_less=True), Signal(RECIPROCAL_BITS + 1, reset_less=True)
         m.d.sync += [pair.eq(Cat(bit, pair[0])), odd.eq(dividing & ~odd), paired.eq(dividing & odd)]
+        # The digit-by-digit square root: with root r, the next bit is 1 if 4 r + 1 can be subtracted from the remainder
+        # that two more bits have joined.
         rest = Signal(signed(len(remainder) + 3))
         grown = Cat(pair, remainder)
         m.d.comb += rest.eq(grown - Cat(Const(1, 2), root))

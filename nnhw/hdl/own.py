@@ -66,6 +66,7 @@ class Pipeline(wiring.Component):
         m = Module()
         ports = [getattr(self, f"i{index}") for index in range(len(self.elements))]
         buffer = result_buffer(m, self.o)
+        # No input is ready before all have a beat: so none is ahead of the others, and no beat waits in between.
         ce, take = buffer.i.ready, Signal()
         m.d.comb += take.eq(ce & Cat(*(port.valid for port in ports)).all())
         m.d.comb += [port.ready.eq(take) for port in ports]

@@ -52,6 +52,7 @@ class Packer(wiring.Component):
             with m.If(take & here):
                 shifted = self.i.payload[:bits] << (WORD_BITS - bits - pad)
                 m.d.sync += [word.eq((word >> (bits + pad)) | shifted), base.eq(following - (bits + pad) // step)]
+        # A choice among the few places where a byte can begin, instead of a shift by any number of bits.
         with m.Switch(base):
             for place in range(size - whole + 1):
                 with m.Case(place):

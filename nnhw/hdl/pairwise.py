@@ -62,6 +62,7 @@ class PairwiseEngine(wiring.Component):
 def _extreme(m: Module, ce: Value, config: PairConfig, lane: int, left: Value, right: Value) -> Value:
     """Return the maximum or the minimum of two numbers, one move later."""
     raw = config.raw
+    # Of a bipolar result the number, -1 or +1, takes two bits.
     shape = signed(number_bits(raw)) if raw.signed else unsigned(raw.bits)
     result = Signal(shape, name=f"extreme_{lane}", reset_less=True)
     chosen = left > right if config.op == "maximum" else left < right

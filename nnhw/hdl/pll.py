@@ -25,6 +25,7 @@ def reachable_clocks(board: Board) -> tuple[PllSettings, ...]:
     BoardError: the PLL cannot take the oscillator's frequency.
     """
     input_hz = board.input_clock.hz
+    # The only clock then is that of the oscillator: no divider is made of logic.
     if board.input_clock.pll == NO_PLL:
         return (PllSettings(input_hz, input_hz),)
     return FAMILIES[board.family].pll.clocks(input_hz)

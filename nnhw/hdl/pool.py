@@ -50,6 +50,7 @@ class MaxPoolEngine(wiring.Component):
     def _larger(self, new: Value, old: Value, first: Value) -> Value:
         """Return the larger of two elements, given as bit patterns; at the first tap the new one."""
         if self.config.element.bipolar:
+            # Bits 1 and 0 stand for +1 and -1, so the larger of two is their OR.
             return new | (old & ~first)
         shape = signed if self.config.element.signed else unsigned
         bits = self.config.element.bits

@@ -97,6 +97,7 @@ class RequantizerUnit(wiring.Component):
         """
         # Patterns of a channel.
         each = len(rows) // (self.depth * self.drain)
+        # Equal in all channels: no memory, and no delay, as a constant is there at any time.
         if len(set(rows)) == 1:
             return [Const(rows[0], bits)] * self.drain
         if each > 1:

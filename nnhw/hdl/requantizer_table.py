@@ -41,6 +41,7 @@ def make_requantizer(
     """
     if requantizer.outputs % drain:
         raise MappingError(f"requantizer: drain {drain} must divide outputs {requantizer.outputs}")
+    # Comparing requantizers take any sum; those that were proved for a range must not get others.
     domain = getattr(requantizer, "raw", IntType(*raw))
     if raw[0] < domain.low or raw[1] > domain.high:
         raise MappingError(f"requantizer for raw sums {domain} was given sums {raw[0]}..{raw[1]}")

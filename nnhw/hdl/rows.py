@@ -116,6 +116,7 @@ class RowEngine(wiring.Component):
         taken, given = self.count("taken", take, row.chunks), self.count("given", read, row.chunks)
         last = self.at("last", taken, take, row.chunks, row.chunks - 1)
         begins = self.at("begins", given, read, row.chunks, 0)
+        # Only the first word of a row has to wait until the row's constants are solved: then they are there for all.
         m.d.comb += [
             self.i.ready.eq(room),
             take.eq(self.i.valid & self.i.ready),
@@ -248,6 +249,7 @@ class RowEngine(wiring.Component):
         begin: the cycle in front of the first one with a quotient bit.
         start: the highest bits of the dividend, all 1; a number below the divisor.
         """
+        # Restoring division: the quotient bit is 1 if the divisor can be subtracted, else the remainder stays.
         remainder = Signal(len(divisor), reset_less=True)
         shifted = Cat(Const(1, 1), remainder)
         rest = Signal(signed(len(divisor) + 2))

@@ -29,6 +29,7 @@ class Slicing(wiring.Component):
         m.d.comb += [move.eq(~self.o.valid | self.o.ready), self.i.ready.eq(move | ~inside)]
         with m.If(move):
             m.d.sync += [self.o.valid.eq(self.i.valid & inside), self.o.payload.eq(self.i.payload)]
+        # A slice of all has no counter: `inside` keeps its first value.
         if config.period > config.count:
             beat, following = Signal(range(config.period)), Signal(range(config.period))
             m.d.comb += following.eq(Mux(beat == config.period - 1, 0, beat + 1))

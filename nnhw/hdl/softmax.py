@@ -70,6 +70,7 @@ class PowersEngine(RowEngine):
         config, m = self.config, self.m
         words = config.words.tolist()
         shape = unsigned(max(1, config.span.bit_length()))
+        # A removed element may be greater than the greatest one: its distance wraps, and its power is gated afterwards.
         distance = self.moved(f"distance_{lane}", distance, shape=shape)
         if config.clamped:
             last = len(words) - 1

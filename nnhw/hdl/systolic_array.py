@@ -121,6 +121,7 @@ class SystolicArray(wiring.Component):
         cells = range(group * config.hop, (group + 1) * config.hop)
         in_logic = [cell for cell in cells if cell >= config.pe - config.logic_pe]
         in_block = [cell for cell in cells if cell < config.pe - config.logic_pe]
+        # The last `logic_pe` cells of the array have their weights in logic; the others of a group share block RAM.
         words: dict[int, Value] = {}
         for name, members, split in (
             (BLOCK, in_block, config.tail_words > 0 or config.registered),

@@ -29,6 +29,7 @@ class ThresholdUnit(RequantizerUnit):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        # The word of the first sum is read before the sum comes, right after the reset.
         index, primed, advance = Signal(range(self.depth)), Signal(), Signal()
         m.d.comb += [
             self.o_valid.eq(self.i_valid),

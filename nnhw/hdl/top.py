@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
-from amaranth.build import Attrs, Pins, Platform, Resource, Subsignal, TemplatedPlatform
+from amaranth.build import Attrs, Pins, Platform, Resource, ResourceError, Subsignal, TemplatedPlatform
 from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Module, ResetSignal, Signal, Value
 from amaranth.lib import cdc, io, wiring
 from amaranth.lib.wiring import In, Out
@@ -132,6 +132,7 @@ class ClockGenerator(wiring.Component):
             m.d.comb += self.link_clock.eq(clock)
             return
         assert oscillator is not None, "a board whose link has the oscillator's clock does not give it to the PLL alone"
+        # Kept, so that place and route finds it by its name.
         link_clock = Signal(name="oscillator_clock", attrs={"keep": 1})
         platform.add_clock_constraint(link_clock, link.own_clock_hz)
         m.d.comb += [link_clock.eq(oscillator), self.link_clock.eq(link_clock)]
@@ -313,7 +314,7 @@ def _look_up(board: Board, platform: Platform, field: str, resource: str) -> Any
     """
     try:
         return platform.lookup(resource)
-    except Exception as error:
+    except ResourceError as error:
         raise BoardError(f"board '{board.name}': field '{field}': {error}") from None
 
 

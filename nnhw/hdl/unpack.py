@@ -47,6 +47,7 @@ class Unpacker(wiring.Component):
         m.d.sync += base.eq(following)
         with m.If(take):
             m.d.sync += word.eq(Cat(word, self.i.payload)[config.i_bits :])
+        # A choice among the few places where a beat can begin, instead of a shift by any number of bits.
         with m.Switch(base):
             for place in range(config.i_steps):
                 with m.Case(place):

@@ -100,6 +100,7 @@ class SlidingWindow(wiring.Component):
             address = Signal(
                 config.address_bits,
                 name=f"write_address_{lane}",
+                # A circular buffer: below its first word lies its last one.
                 init=-lane * config.dilation[0] * config.row_words % (1 << config.address_bits),
             )
             with m.If(write):

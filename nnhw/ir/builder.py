@@ -26,6 +26,7 @@ from .ops import OPS
 from .types import BIPOLAR, BIT, FLOAT, FloatType, IntType, TensorType
 from .verify import verify
 
+# Frames of these files are skipped in the search for the user's line.
 _OWN = {str(Path(__file__).with_name(name)) for name in ("builder.py", "builder_values.py")}
 
 
@@ -152,6 +153,7 @@ class Builder:
                 raise IrError(f"it has no attribute '{name}'; it has {known}")
             if isinstance(value, np.generic):
                 value = value.item()
+            # The text form knows Python's numbers only, and attributes are hashed and compared.
             if isinstance(value, list | tuple | np.ndarray):
                 value = tuple(item.item() if isinstance(item, np.generic) else item for item in value)
             if kind_of(field) == "float" and type(value) is int and int(float(value)) == value:
@@ -202,3 +204,4 @@ _ROLES: dict[str, tuple[str, ...]] = {
     "scan": ("steps", "state"),
     "batch_norm": ("x", "weight", "bias", "mean", "variance"),
 }
+"""Roles of the operands of operators that may have constant ones, in order."""

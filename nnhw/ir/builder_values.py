@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .graph import Graph
 
 _PAIR = (0, 0)
+"""No padding: (rows, columns)."""
 Ints = Sequence[int]
 
 

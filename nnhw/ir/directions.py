@@ -55,6 +55,8 @@ def one_direction(graph: Graph) -> OneDirection:
     """
     if not any(isinstance(node.op, ReverseSteps) for node in graph.nodes):
         return OneDirection(graph)
+    # If the result is a sequence, the hardware may also make it from its last step to its first, and the host turn it
+    # round; that can save a round, as the loop that is read last then needs no reversal.
     result = graph.output_nodes[0]
     tried = [_Director(graph, result.name, flip) for flip in ((False, True) if result.type.is_sequence else (False,))]
     return min(tried, key=lambda one: (one.count, len(one.parts))).finish()
@@ -111,6 +113,7 @@ class _Director:
             return self.value(node.inputs[0], False)
         if isinstance(node.op, Input):
             return self._part(node, flip, 0)
+        # What a loop has made comes from its first step to its last; the other way round only the host can bring it.
         if isinstance(node.op, Scan) and flip:
             return self._part(node, flip, self.ready[self.value(node.name, False)] + 1)
         if isinstance(node.op, Scan):
@@ -144,12 +147,14 @@ class _Director:
         element = _joined_type([separate.node(name).type for name in self.parts.values()], "parts of a frame")
         _joined_type([separate.node(name).type for name in outputs], "results of a frame")
         starts = np.cumsum([0, *(separate.node(name).type.shape[0] for name in outputs)]).tolist()
+        # The model's own result comes first, so what is kept of a frame's result begins behind it.
         sources = dict(zip(kept, starts[1:], strict=False))
         parts = [
             SentPart(separate.node(name).type.shape[0], sources.get(key[0], -1), key[1], self.ready[name])
             for key, name in self.parts.items()
         ]
         given = self.graph.inputs[0].type
+        # Any code will do, as the results of these rounds do not count; 0 is no code of a bipolar type.
         filler = 1 if element.bipolar else min(max(0, element.low), element.high)
         rounds = Rounds(
             *(self.count, given.shape, given.int_dtype, tuple(parts), filler, starts[1]), self.reverses, last_step

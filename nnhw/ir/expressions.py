@@ -88,6 +88,7 @@ class Text:
 
 _SYMBOL = re.compile(r"[A-Za-z_:.@][\w:.@/\-]*")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
+# Without the underscores and the words 'nan' and 'infinity' that Python's float() would take.
 _FLOAT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _TOKEN = re.compile(
     r'\s*(?:(?P<atom>[^\s()";]+)|(?P<bracket>[()])|(?P<string>"(?:[^"\\]|\\.)*")|(?P<comment>;[^\n]*)|(?P<rest>[^\s]))'
@@ -104,6 +105,7 @@ def show(expression: Expression) -> str:
     if isinstance(expression, str):
         bare = _SYMBOL.fullmatch(expression) and isinstance(_atom(expression), Symbol)
         return expression if bare else json.dumps(expression)
+    # The shortest text that is read back as the same float64.
     return repr(expression)
 
 

@@ -29,6 +29,7 @@ def save(graph: Graph, path: Path | str) -> tuple[Path, Path]:
     text_path = Path(path)
     arrays_path = text_path.with_suffix(".npz")
     arrays_path.write_bytes(pack_arrays(all_constants(graph)))
+    # As bytes, since text files get other line ends on some systems.
     text_path.write_bytes(dumps(graph).encode())
     return text_path, arrays_path
 
@@ -72,6 +73,7 @@ def load(path: Path | str) -> Graph:
 
 def graph_hash(graph: Graph) -> str:
     """Return the SHA-256, in hex, of a graph without its own name and its source locations."""
+    # Neither its name nor the version of the text form says anything about what the graph computes.
     nameless = dataclasses.replace(graph, name="")
     digest = hashlib.sha256(dumps(nameless, locations=False, version=False).encode())
     digest.update(pack_arrays(all_constants(graph)))

@@ -13,7 +13,7 @@ import numpy as np
 from nnhw.errors import IrError
 
 from .ops import Constant, Input, Op, Operand, Scan
-from .types import TensorType
+from .types import FLOAT, TensorType
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,8 @@ class Graph:
     keys: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        # Read-only, so that graphs can share arrays and be compared and hashed. The index by name is no field, as it
+        # follows from the nodes.
         object.__setattr__(self, "constants", MappingProxyType({k: _frozen(v) for k, v in self.constants.items()}))
         object.__setattr__(self, "_by_name", {node.name: node for node in self.nodes})
 
@@ -207,7 +209,9 @@ class GraphBuilder:
         IrError with the node's location if the operands do not fit the op.
         """
         operands = [Operand(self.type_of(operand), self._constants.get(operand)) for operand in inputs]
-        type = infer(Node(name, op, tuple(inputs), operands[0].type, location), operands)
+        # For the messages of the type rule only, as the type is not known yet.
+        untyped = Node(name, op, tuple(inputs), TensorType((), FLOAT), location)
+        type = infer(untyped, operands)
         return self._append(Node(self.unique(name), op, tuple(inputs), type, location))
 
     def copy(self, nodes: Iterable[Node], graph: Graph) -> None:
@@ -265,6 +269,7 @@ def infer(node: Node, operands: Sequence[Operand]) -> TensorType:
     """
     try:
         node.op.check_operands(operands)
+        # Constants such as weights are the same in each step, and no sequences.
         values = [operand for operand in operands if operand.value is None]
         if node.op.along_steps or not any(operand.type.is_sequence for operand in values):
             return node.op.infer(operands)
@@ -316,6 +321,7 @@ def _redirected(node: Node, names: Mapping[str, str]) -> Node:
 
 def _frozen(array: np.ndarray) -> np.ndarray:
     """Return a read-only array; passes make many graphs with the same constants, which share them then."""
+    # C order, as files and hashes take the bytes of an array.
     if not array.flags.writeable and array.flags.c_contiguous:
         return array
     copy = np.array(array, order="C")

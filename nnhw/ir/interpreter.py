@@ -20,7 +20,7 @@ Observer = Callable[[str, np.ndarray], None]
 Inputs = np.ndarray | Sequence[np.ndarray] | Mapping[str, np.ndarray]
 
 CHUNK = 250
-"""Images that `run_in_chunks` evaluates at a time."""
+"""Images that `run_in_chunks` evaluates at a time: enough for a small overhead of each call, few enough for memory."""
 _NOTHING: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
@@ -95,6 +95,7 @@ def run_steps(
     names = [node.name for node in scan.body.inputs]
     count = len(names) - len(scan.states)
     starts = zip(inputs[count:], scan.states, strict=True)
+    # Constant initial states have no batch axis.
     states = [np.broadcast_to(array, (len(inputs[0]), *node.type.shape)) for array, node in starts]
     results = []
     for step in range(inputs[0].shape[1]):
@@ -169,6 +170,7 @@ def _explained(
     try:
         return _run(graph, given, observe, replace)
     except NoCode as error:
+        # Once more with the first bad image alone, observed: the first run has freed what it had computed.
         image = {name: array[error.image : error.image + 1] for name, array in given.items()}
         node, number = _first_nan(graph, image), error.image + first
         if isinstance(node.op, Input):

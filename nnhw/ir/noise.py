@@ -65,6 +65,7 @@ def rounding_noise(graph: Graph, values: Values, unit_roundoff: float) -> dict[s
     Higham, "Accuracy and Stability of Numerical Algorithms", 2002, chapters 3 and 4.
     """
     analysis = _Analysis(graph, values, unit_roundoff)
+    # Bounds may become infinite or NaN on their way, which is handled where they are stored.
     with np.errstate(all="ignore"):
         for node in graph.nodes:
             analysis.visit(node)
@@ -76,6 +77,7 @@ class _Analysis:
         self._graph = graph
         self._values = {**values, **graph.constants}
         self._roundoff = unit_roundoff
+        # One unit for all ops: that of the longest sum, which is more than enough for the others.
         self._unit = unit_roundoff * (_OWN_ROUNDINGS + _longest_sum(graph))
         self._magnitudes: dict[str, np.ndarray] = {}
         self.bounds: dict[str, np.ndarray] = {}
@@ -117,6 +119,7 @@ class _Analysis:
         if isinstance(op, FixedSoftmax):
             # It is a function of codes, which are exact.
             return np.zeros_like(self._values[node.name])
+        # The values in its body are bounded as a graph of its own; what a whole loop adds up is not.
         if isinstance(op, Scan):
             return np.full_like(self._values[node.name], np.inf)
         errors = [self.bounds[name] for name in node.inputs]

@@ -58,6 +58,7 @@ class Rounds:
     def check(self) -> None:
         """Check parameters that were read from a file. Raises: ValueError if they contradict one another."""
         sources = [part for part in self.parts if part.source >= 0]
+        # Only the input is known from the first round on; anything else comes from the results of a round before.
         ready = all(0 <= part.ready < self.count and (part.ready > 0) == (part.source >= 0) for part in self.parts)
         if self.count < 1 or not self.parts or not self.shape or min(*self.shape, self.channels) < 1 or not ready:
             raise ValueError(f"no {self.count} rounds send {self.parts}")

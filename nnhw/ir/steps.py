@@ -52,6 +52,7 @@ class OneStep:
     def without_unread(self) -> OneStep:
         """Return the step without the states that no result of any step depends on."""
         results = self.graph.outputs[: len(self.graph.outputs) - len(self.states)]
+        # Grown from nothing, as states may depend on each other in a ring that no result reads.
         kept: tuple[State, ...] = ()
         while True:
             # What results and kept states are computed from; a state among it is kept, too.
@@ -81,6 +82,7 @@ class OneStep:
         """
         from .interpreter import run
 
+        # All sequences run side by side as one batch, step by step; rows are put where they belong by these offsets.
         firsts = np.cumsum([0, *map(len, sequences)])
         found: dict[str, np.ndarray] = {}
         states = [np.broadcast_to(state.start, (len(sequences), *state.start.shape)) for state in self.states]
@@ -177,6 +179,7 @@ class _Unroller:
     def finish(self) -> OneStep:
         """Return the graph of one step."""
         outputs = [*map(self._name, self.graph.outputs), *(state.made for state in self.states)]
+        # Users count on this order of inputs, and nodes stand in the order in which loops were met.
         order = [node.name for node in self.graph.inputs] + [state.given for state in self.states]
         given = sorted((node for node in self.nodes if isinstance(node.op, Input)), key=lambda n: order.index(n.name))
         rest = [node for node in self.nodes if not isinstance(node.op, Input)]

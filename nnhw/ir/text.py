@@ -99,6 +99,7 @@ def _op_form(op: Op) -> Expression:
 
 def _typed(node: Node, locations: bool) -> tuple[Expression, ...]:
     """Return the items behind the operator of a node: inputs, type, shape, and location."""
+    # Types could be inferred, but are written: a reader of the text sees them, and a changed rule is noticed.
     shape: tuple[Expression, ...] = node.type.shape
     if node.type.is_sequence:
         shape = (SEQUENCE, *shape)

@@ -25,6 +25,7 @@ _NUMBERS: dict[DTypeLike, tuple[type, str]] = {
     np.int64: (int, "whole numbers of the type stated"),
 }
 _ODD_NAN = re.compile(r"nan:([0-9a-f]{16})")
+"""A NaN whose bits are not those of NumPy's: all 64 of them, in hexadecimal, so that arrays are read back exactly."""
 
 
 class FormReader:
@@ -41,6 +42,7 @@ class FormReader:
         shape = self.form_at(form, 4, "a shape is (SIZE ..), whole numbers of at least 1, without the batch")
         is_sequence = shape[:1] == (SEQUENCE,)
         for index, size in enumerate(shape[is_sequence:], int(is_sequence)):
+            # type() instead of isinstance(), for which true is an int.
             if type(size) is not int or size < 1:
                 raise self.error(
                     shape,

@@ -178,6 +178,7 @@ class GraphReader(FormReader):
                 value = self._body(value, node)
             if not fits(field, value):
                 raise self.error(form, index + 1, f"{where} takes {takes(field)}, got {short(form[index + 1])}")
+            # Plain tuples and text, not forms and symbols of this reader: attributes are compared and hashed.
             plain = str(value) if isinstance(value, str) else value
             given[name] = tuple(plain) if isinstance(plain, Form) else plain
         return given
@@ -209,6 +210,7 @@ class GraphReader(FormReader):
                     f"; did you mean '{near[0]}'?" if near else ""
                 )
             raise self.error(form, index, message)
+        # Behind the search for unknown names, which are problems of their own.
         if failed & set(names):
             raise _Skipped
         return names

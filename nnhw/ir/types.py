@@ -62,7 +62,9 @@ class IntType:
 
 
 BIPOLAR = IntType(-1, 1, bipolar=True)
+"""-1 and +1, in one bit."""
 BIT = IntType(0, 1)
+"""0 and 1; constants of it may also be arrays of booleans."""
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,7 @@ class QuantIdentity(Int):
 
 
 def _check_activation(quantizer: Quantizer) -> None:
+    # A scale that is found anew for each input would have to be computed on the device, whose scales are constants.
     if quantizer.scale_source == "max_abs":
         raise InputError(
             f"{type(quantizer).__name__} needs a scale that does not depend on the input: a number or 'observed', "

@@ -109,6 +109,7 @@ class OpenAttention(nn.Module):
         """[N, queries, features], [N, keys, ..] twice --> [N, queries, features], and no weights."""
         if key_padding_mask is not None:
             raise InputError(_padded(self.path, "key_padding_mask"))
+        _check_hint(self.path, is_causal, attn_mask)
         split = [self._heads(layer(x)) for layer, x in ((self.query, query), (self.key, key), (self.value, value))]
         scores = torch.matmul(split[0], split[1].transpose(-2, -1)) * self.head_size**-0.5
         mixed = torch.matmul(self.softmax(scores, attn_mask), split[2])
@@ -139,6 +140,7 @@ class OpenEncoderLayer(nn.Module):
         """[N, rows, features] --> the same shape."""
         if src_key_padding_mask is not None:
             raise InputError(_padded(self.path, "src_key_padding_mask"))
+        _check_hint(self.path, is_causal, src_mask)
         if self.norm_first:
             x = src + self._attended(self.norm1(src), src_mask)
             return x + self._fed_forward(self.norm2(x))
@@ -172,6 +174,7 @@ class OpenEncoder(nn.Module):
         """[N, rows, features] --> the same shape."""
         if src_key_padding_mask is not None:
             raise InputError(_padded(self.path, "src_key_padding_mask"))
+        _check_hint(self.path, bool(is_causal), mask)
         for layer in self.layers:
             src = layer(src, src_mask=mask)
         return src if self.norm is None else self.norm(src)
@@ -214,6 +217,7 @@ def _is_attention(node: fx.Node) -> bool:
 
 def _open_product(graph_module: fx.GraphModule, node: fx.Node) -> None:
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+    # `dropout_p` is left out: nothing is dropped in a model that is run, and not trained.
     given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
     if given.get("enable_gqa"):
         raise InputError(f"{node.name} has enable_gqa=True, which has no quantized form; repeat the heads' weights")
@@ -238,6 +242,16 @@ def _open_product(graph_module: fx.GraphModule, node: fx.Node) -> None:
         made.meta = dict(node.meta)
     node.replace_all_uses_with(mixed)
     graph.erase_node(node)
+
+
+def _check_hint(path: str, is_causal: bool, mask: Tensor | None) -> None:
+    """Raise InputError for `is_causal` without a mask: it only tells torch that the mask is the causal one."""
+    # torch refuses it, too. Without this check, each row would silently read the rows behind it.
+    if is_causal and mask is None:
+        raise InputError(
+            f"layer '{path}' is given is_causal=True without a mask; give the causal mask, such as that of "
+            f"nn.Transformer.generate_square_subsequent_mask"
+        )
 
 
 def _padded(path: str, name: str) -> str:

@@ -16,11 +16,14 @@ from .quantizers import PER_TENSOR, Bipolar, Int, Quantizer, UInt
 
 BATCH = 64
 """Images with which a model is run at once."""
-SIGNIFICANT_BITS = 12  # of a scale: the product of two such scales is exact in float64, code times scale in float32
-ITEMS = 1024  # of a dataset, at most: evenly spread over it
+SIGNIFICANT_BITS = 12
+"""Significant bits of a scale: a product of two such scales is exact in float64, a code times a scale in float32."""
+ITEMS = 1024
+"""Most images that are taken from a dataset, evenly spread over it, or from a loader, the first ones."""
 BINS = 2048
 """Bins of a histogram of magnitudes, as torch.ao's HistogramObserver has them."""
-CANDIDATES = 80  # clipping points that are tried, from the peak down to a fifth of it
+CANDIDATES = 80
+"""Number of clipping points that are tried, from the peak down to a fifth of it in steps of a hundredth."""
 
 
 def batches_of(
@@ -82,6 +85,7 @@ def _parts(data: Any, what: str, problems: list[NnhwError], whole: bool) -> Iter
         yield _tensor(data), _kind(data)
         return
     count = images = 0
+    # A loader may be endless, or give the images of a whole training set; a list of batches is what the user chose.
     most = ITEMS if isinstance(data, DataLoader) and not whole else None
     if isinstance(data, Dataset):
         data = _loader(data)
@@ -91,6 +95,7 @@ def _parts(data: Any, what: str, problems: list[NnhwError], whole: bool) -> Iter
         return
     for batch in data:
         count += 1
+        # Loaders give pairs of images and labels.
         batch = batch[0] if isinstance(batch, tuple | list) and batch else batch
         if not isinstance(batch, Tensor | np.ndarray):
             given = f"got {type(batch).__name__} as batch {count - 1}"
@@ -197,6 +202,7 @@ def activation_quantizer(observed: Observed, bits: int, signed: bool, whole: boo
     whole: clip no observed value, for a softmax, in which the greatest values matter most.
     """
     if bits == 1:
+        # Of the signs of a value times one scale, the mean magnitude is the scale with the least squared error.
         scale = rounded(torch.tensor([observed.mean()]))
         return Bipolar(scale) if signed else Quantizer(0, 1, rounded(torch.tensor([observed.best_scale(1)])))
     qmax = (1 << (bits - int(signed))) - 1
@@ -219,6 +225,7 @@ def weight_quantizer(weight: Tensor, bits: int, axis: int) -> Quantizer:
     qmax = (1 << (bits - 1)) - 1
     peaks = rows.amax(dim=1)
     scales = _least_error(rows, torch.ones_like(rows), peaks, qmax)
+    # The search knows codes within plus and minus qmax only, so the format leaves the most negative code out.
     return Int(bits, rounded(torch.where(peaks > 0, scales, 1.0)), axis, narrow_range=True)
 
 

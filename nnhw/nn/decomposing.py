@@ -33,6 +33,7 @@ def _write(graph: fx.Graph, node: fx.Node, modules: dict[str, nn.Module]) -> Non
         halves = graph.call_function(torch.chunk, (node.args[0] if node.args else node.kwargs["input"], 2, axis))
         value, gate = (graph.call_function(operator.getitem, (halves, place)) for place in (0, 1))
         result = graph.call_function(operator.mul, (value, graph.call_function(torch.sigmoid, (gate,))))
+    # Messages about the new nodes then name the user's line of the call.
     for made in (halves, value, gate, result.all_input_nodes[1], result):
         made.meta = dict(node.meta)
     node.replace_all_uses_with(result)

@@ -15,6 +15,7 @@ _FLOAT_MODULES = (torch.ao.nn.quantized.FloatFunctional,)
 """Modules that are in the packages of int8 modules, but compute with floats."""
 _OBSERVERS = {"ObserverBase", "FakeQuantizeBase"}
 _OBSERVERS_HOMES = ("torch.ao.quantization.", "torchao.")
+"""Names and packages of base classes instead of the classes, as torchao need not be installed."""
 
 
 def foreign(model: nn.Module) -> Iterator[InputError]:
@@ -53,5 +54,6 @@ def _observes(module: nn.Module) -> bool:
 
 def _subclass(value: Tensor) -> str:
     """Return the name of a tensor's class if it is one of torchao's; else nothing."""
+    # A parameter may hold the subclass as its data, and be a plain Parameter itself.
     kinds = (type(value), type(value.data))
     return next((kind.__name__ for kind in kinds if kind.__module__.startswith("torchao")), "")

@@ -13,6 +13,7 @@ from torch import fx
 import nnhw.errors
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+# torch.export adds '@1', '@2', .. to the path of a module at its second and further calls.
 _REPEATED_CALL = re.compile(r"@\d+")
 # Parts of one of Brevitas's quantizers, whose own name says more.
 _PARTS = re.compile(r"(\.export_handler|\.fused_activation_quant_proxy\.activation_impl)$")
@@ -54,6 +55,7 @@ def innermost_user_frame(frames: Iterable[tuple[str, int]]) -> tuple[str, int] |
 
 
 def _is_own(file: str) -> bool:
+    # site-packages lies inside of the folder of the standard library, but is not a part of it.
     site_package = _SITE_PACKAGES.search(file)
     in_stdlib = file.startswith(_PYTHON_FOLDER) and not site_package
     return file.startswith(_OWN_FOLDERS) or in_stdlib or _OWN_PACKAGES.search(file) is not None

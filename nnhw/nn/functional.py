@@ -13,7 +13,8 @@ from nnhw.errors import InputError
 
 _FLOAT32_EXPONENT_BIAS = 127
 _FLOAT32_MANTISSA_BITS = 23
-_FLOAT32_EXPONENT_MIN, _FLOAT32_EXPONENT_MAX = -126, 127  # of normal numbers
+_FLOAT32_EXPONENT_MIN, _FLOAT32_EXPONENT_MAX = -126, 127
+"""Exponents of normal numbers, of which alone the exponent field of float32 is the exponent plus its bias."""
 
 
 def along_axis(parameter: Tensor, x: Tensor, axis: int) -> Tensor:
@@ -151,6 +152,7 @@ def _quantize_fake(
     reciprocal: bool = False,
     zero_point_first: bool = False,
 ) -> Tensor:
+    # With the checks of the operator itself, so that torch.export refuses what a run would refuse.
     along_axis(scale, x, axis)
     checked_rounding("nnhw::quantize", rounding)
     return torch.empty_like(x)
@@ -169,6 +171,7 @@ def _quantize_backward(ctx, grad):  # type: ignore[no-untyped-def]
     else:
         offset = along_axis(zero_point, x, ctx.axis)
         inside = ((ctx.qmin - offset) * step <= x) & (x <= (ctx.qmax - offset) * step)
+    # autograd wants one gradient for each argument; nothing but x is trained.
     return grad * inside, *(None,) * 9
 
 

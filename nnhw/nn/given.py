@@ -42,6 +42,7 @@ def copied(model: nn.Module) -> nn.Module:
     memo = {id(value): value.detach().clone() for value in held if not value.is_leaf}
     try:
         return copy.deepcopy(model, memo).cpu().eval()  # type: ignore[arg-type]  # memo: by id, any value
+    # deepcopy runs the `__deepcopy__` and `__reduce__` of whatever the user's model holds, which may fail in any way.
     except Exception as error:
         line = (str(error).splitlines() or [""])[0]
         raise InputError(
@@ -84,6 +85,7 @@ def unready(model: nn.Module | ExportedProgram) -> Iterator[InputError]:
         yield from found
         return
     tensors = _tensors(model)
+    # Shapes of lazy parameters and values on 'meta' are not there to be looked at, so these two come first.
     if lazy := [name for name, value in tensors.items() if is_lazy(value)]:
         yield InputError(f"'{lazy[0]}' of the model has no shape yet, for its layer is a lazy one; run the model once")
     elif empty := [name for name, value in tensors.items() if value.is_meta]:

@@ -68,17 +68,19 @@ def _bit_length(number: Tensor) -> Tensor:
 
 def _rounded_shift(number: Tensor, shift: Tensor) -> Tensor:
     """Return number / 2**shift to the nearest integer, ties up."""
+    # `+` binds more tightly than `>>`: it is (number + half) >> shift.
     return number + (torch.ones_like(shift) << (shift - 1)) >> shift
 
 
 def _reciprocal_root(number: Tensor) -> tuple[Tensor, Tensor]:
     """Return (r, s), r of 16 bits, for which r / 2**s is about 1 / sqrt(number)."""
+    # number = mantissa * 4**half, with a mantissa of 17 or 18 bits: only a power of 4 has a root that is a shift.
     half = (_bit_length(number) + 1 >> 1) - ROOT_BITS // 2
     mantissa = torch.where(half < 0, number << (-2 * half).clamp(min=0), number >> (2 * half).clamp(min=0))
+    # Less 1, so that the quotient by the least mantissa, 2**16, still has 32 bits, and its root 16.
     square = ((1 << (ROOT_BITS + 2 * RECIPROCAL_BITS - 2)) - 1) // mantissa
-    root = torch.sqrt(
-        square.double()
-    ).long()  # exact: float64 holds 32 bits, and a root of them never rounds up to the next integer
+    # Exact: float64 holds 32 bits, and a root of them never rounds up to the next integer.
+    root = torch.sqrt(square.double()).long()
     return root, half + (ROOT_BITS // 2 + RECIPROCAL_BITS - 1)
 
 
@@ -121,9 +123,11 @@ def integer_softmax(
     if not bool(kept.any(dim=axis).all()):
         raise InputError("integer_softmax has rows of which keep leaves no element; let each row keep one or more")
     table = power_table(scale, distances)
+    # Among the kept elements only: distances from a removed one could leave all of them the power 0.
     greatest = codes.masked_fill(~kept, torch.iinfo(torch.int64).min).amax(dim=axis, keepdim=True)
     power = table[(greatest - codes).clamp(0, len(table) - 1)] * kept
     total = power.sum(dim=axis, keepdim=True)
+    # The reciprocal has 16 bits, its first bit set; less 1, so that it has no 17th for a total that is a power of two.
     shift = _bit_length(total) + (RECIPROCAL_BITS - 1)
     factor = ((torch.ones_like(shift) << shift) - 1) // total
     shares = _rounded_shift(power * factor, shift - bits).clamp(max=high)

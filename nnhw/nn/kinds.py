@@ -74,6 +74,7 @@ MODES: Mapping[str, tuple[int, tuple[str, ...]]] = {
 RECURRENT = frozenset({"recurrent"})
 """Layers with a loop, which read codes and return codes in formats of their own."""
 KNOWN = RECURRENT | WEIGHTED | PRODUCTS | NORMS | JOINS | CONCATS | AVERAGES | MOVES | ELEMENTWISE
+"""All operations that a quantized model may have."""
 
 MODULES: Mapping[type[nn.Module], str] = {
     nn.Linear: "linear",
@@ -140,7 +141,7 @@ MODULES: Mapping[type[nn.Module], str] = {
     nn.GRU: "recurrent",
     nn.LSTM: "recurrent",
 }
-
+"""Names of the operations that layers are: that of the function, where there is one."""
 
 _ALIASES: Mapping[str, str] = {
     **{f"i{name}": name for name in ("add", "sub", "mul", "truediv")},
@@ -149,6 +150,7 @@ _ALIASES: Mapping[str, str] = {
     **{"greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le", "not_equal": "ne"},
     **{"__and__": "and", "__or__": "or", "__xor__": "xor", "and_": "and", "or_": "or", "_threshold": "threshold"},
 }
+"""Names by which Python, NumPy's dialect in torch, or ATen call an operation that has another name above."""
 
 
 def operation(node: fx.Node, modules: Mapping[str, nn.Module]) -> str:
@@ -168,6 +170,7 @@ def operation(node: fx.Node, modules: Mapping[str, nn.Module]) -> str:
     if name == "getattr":  # x.mT
         return str(node.args[1])
     other = node.args[1] if len(node.args) > 1 else node.kwargs.get("other")
+    # torch.max of two tensors is torch.maximum; of one tensor and an axis it is not.
     if name in ("max", "min") and isinstance(other, fx.Node):
         return f"{name}imum"
     return _ALIASES.get(name, name)

@@ -34,20 +34,31 @@ class QuantLinear(nn.Linear):
         return functional.linear(input, self.weight_quant(self.weight), self.bias)
 
 
-class QuantConv1d(nn.Conv1d):
-    """`nn.Conv1d` that computes with quantized weights; see `QuantLinear`."""
+class _QuantConvolution(nn.Module):
+    """What the convolutions have in common: they are made as torch's class, which stands behind this one as a base.
+
+    Parameters
+    ----------
+    kernel_size: one number, or one for each axis.
+    weight_quant: number format of the weights; default: one bit.
+    options: options of torch's class (stride, padding, ..).
+    """
 
     def __init__(
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: int,
+        kernel_size: int | tuple[int, ...],
         *,
         weight_quant: Quantizer | None = None,
         **options: Any,
     ) -> None:
         super().__init__(in_channels, out_channels, kernel_size, **options)
         self.weight_quant = _weight_format(self, weight_quant)
+
+
+class QuantConv1d(_QuantConvolution, nn.Conv1d):
+    """`nn.Conv1d` that computes with quantized weights; see `QuantLinear`."""
 
     def forward(self, input: Tensor) -> Tensor:
         """[N, in_channels, T] --> [N, out_channels, T']."""
@@ -55,20 +66,8 @@ class QuantConv1d(nn.Conv1d):
         return result
 
 
-class QuantConv2d(nn.Conv2d):
+class QuantConv2d(_QuantConvolution, nn.Conv2d):
     """`nn.Conv2d` that computes with quantized weights; see `QuantLinear`."""
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int | tuple[int, int],
-        *,
-        weight_quant: Quantizer | None = None,
-        **options: Any,
-    ) -> None:
-        super().__init__(in_channels, out_channels, kernel_size, **options)
-        self.weight_quant = _weight_format(self, weight_quant)
 
     def forward(self, input: Tensor) -> Tensor:
         """[N, in_channels, H, W] --> [N, out_channels, H', W']."""
@@ -76,20 +75,8 @@ class QuantConv2d(nn.Conv2d):
         return result
 
 
-class QuantConvTranspose1d(nn.ConvTranspose1d):
+class QuantConvTranspose1d(_QuantConvolution, nn.ConvTranspose1d):
     """`nn.ConvTranspose1d` that computes with quantized weights; see `QuantLinear`. Outputs are their axis 1."""
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int,
-        *,
-        weight_quant: Quantizer | None = None,
-        **options: Any,
-    ) -> None:
-        super().__init__(in_channels, out_channels, kernel_size, **options)
-        self.weight_quant = _weight_format(self, weight_quant)
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         """[N, in_channels, T] --> [N, out_channels, T']."""
@@ -100,20 +87,8 @@ class QuantConvTranspose1d(nn.ConvTranspose1d):
         )
 
 
-class QuantConvTranspose2d(nn.ConvTranspose2d):
+class QuantConvTranspose2d(_QuantConvolution, nn.ConvTranspose2d):
     """`nn.ConvTranspose2d` that computes with quantized weights; see `QuantLinear`. Outputs are their axis 1."""
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int | tuple[int, int],
-        *,
-        weight_quant: Quantizer | None = None,
-        **options: Any,
-    ) -> None:
-        super().__init__(in_channels, out_channels, kernel_size, **options)
-        self.weight_quant = _weight_format(self, weight_quant)
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         """[N, in_channels, H, W] --> [N, out_channels, H', W']."""
@@ -167,6 +142,7 @@ def _weight_format(layer: nn.Module, weight_quant: Quantizer | None) -> Quantize
             f"{type(layer).__name__} needs weight_quant to be a quantizer such as Bipolar() or Int(4), "
             f"got {weight_quant!r}"
         )
+    # Weights are all there at each call, so their greatest magnitude needs no history.
     if weight_quant.scale_source == "observed":
         raise InputError(f"{type(layer).__name__} needs a weight scale that is a number or 'max_abs', got 'observed'")
     return weight_quant

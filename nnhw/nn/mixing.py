@@ -20,6 +20,7 @@ from .normalization import QuantLayerNorm, QuantRMSNorm, QuantSoftmax, rms_eps
 from .quantizers import Quantizer, UInt
 
 _REPEATS = frozenset({"expand", "repeat", "expand_as"})
+"""Operations with which a model repeats a constant for each image of a batch."""
 
 
 class Mixing:
@@ -59,6 +60,7 @@ class Mixing:
     @staticmethod
     def reads_two(node: fx.Node, values: set[fx.Node]) -> bool:
         """Return whether a node reads two computed values, which may be one and the same."""
+        # `all_input_nodes` names a node once that is read twice, as in x @ x.
         read: list[fx.Node] = []
         fx.node.map_arg((node.args, node.kwargs), read.append)
         return sum(operand in values for operand in read) == 2 == len(read)
@@ -87,6 +89,7 @@ class Mixing:
         quantizer: quantizer of the value that it reads.
         shares: format of a softmax's results; None for a normalization.
         """
+        # A copy: a model whose modules share one would have it under two names.
         own = copy.deepcopy(quantizer)
         if shares is not None:
             self._replace_softmax(node, own, shares)
@@ -118,6 +121,7 @@ class Mixing:
             assert isinstance(layer, nn.LayerNorm | nn.RMSNorm)
             self._put(node, quantized_norm(layer, quantizer), [node.args[0] if node.args else node.kwargs["input"]])
             return
+        # As a function it has no module that could hold weight and bias: they follow it as a product and a sum.
         rms = "rms_norm" in str(node.target) or "rms_norm" in getattr(node.target, "__name__", "")
         names = ["input", "normalized_shape", "weight", *([] if rms else ["bias"]), "eps"]
         given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)

@@ -63,6 +63,7 @@ class QuantSoftmax(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """[N, ..] --> the same shape."""
+        # Before its scale is read: an observed scale is updated by the call.
         codes = self.input_quant(input)
         quant = self.input_quant
         axis = image_axis(self, self.dim, input)
@@ -155,6 +156,7 @@ def _normalized(layer: QuantLayerNorm | QuantRMSNorm, x: Tensor, eps: float, cen
         raise InputError(
             f"{type(layer).__name__} needs a last axis of {layer.normalized_shape[0]}, got {list(x.shape)}"
         )
+    # Before its scale is read: an observed scale is updated by the call.
     codes = layer.input_quant(x)
     scale = layer.input_quant.scale
     assert isinstance(scale, Tensor)

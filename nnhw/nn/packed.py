@@ -14,7 +14,8 @@ from nnhw.reading import load_npz
 
 from .linear import QuantLayer
 
-SIGNS_SUFFIX = ":signs"  # entries of packed bits, most significant first; the name's shape comes from the model
+SIGNS_SUFFIX = ":signs"
+"""End of the names of packed entries: bits, the most significant first of each byte; the model knows the shape."""
 
 
 def save_packed(model: nn.Module, path: str | Path) -> None:
@@ -74,6 +75,7 @@ def _binary_weight_names(model: nn.Module) -> set[str]:
 
 
 def _keeps_only_signs(layer: QuantLayer) -> bool:
+    # A scale of 'max_abs' is computed from the magnitudes, so they are needed then.
     return layer.weight_quant.bipolar and layer.weight_quant.scale_source == "fixed"
 
 
@@ -93,6 +95,7 @@ def _unpacked(name: str, tensor: Tensor, arrays: Mapping[str, np.ndarray], path:
 
 
 def _write_atomically(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    # In the same folder: a rename replaces a file at once only within one file system.
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -100,6 +103,7 @@ def _write_atomically(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         # mkstemp makes files that only this user can read.
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
+    # Also when the user interrupts it: nothing else removes the temporary file.
     except BaseException:
         os.unlink(temporary)
         raise

@@ -27,8 +27,11 @@ from .remedies import remedy_for
 from .tracing import traced
 
 WIDTH_MIN, WIDTH_MAX = 1, 8
+"""Fewest and most bits of weights, activations and inputs."""
 INPUT_BITS = 8
-_QUANTIZE = "nnhw.quantize."  # overloads of the operator
+"""Bits of a model's input unless the user says otherwise, as pixels have."""
+_QUANTIZE = "nnhw.quantize."
+"""Start of the names of the operator's overloads in a graph."""
 ALL_ZERO = "calibration data is 0 everywhere, which shows the range of no value; give images that the model will see"
 
 
@@ -81,6 +84,7 @@ def quantize(
     modules = dict(graph_module.named_modules())
     problems += _unsupported(graph_module, modules)
     loops = [node for node in graph_module.graph.nodes if operation(node, modules) in RECURRENT]
+    # Wrong widths have a problem of their own already.
     if loops and not problems and min(weight_bits, act_bits) < LEAST_BITS:
         problems.append(
             InputError(
@@ -94,6 +98,7 @@ def quantize(
     plan = _plan(graph_module, modules, batches, bits, problems)
     raise_all(problems)
     assert plan is not None
+    # Both must be known before the graph is changed below.
     before = _accuracy(graph_module, labelled, dtype)
     layers = plan.layers
     plan.observe(batches)
@@ -134,6 +139,7 @@ def _traced(model: nn.Module | ExportedProgram, batches: list[Tensor], problems:
     if missing := list(unready(model)):
         problems += missing
         return fx.GraphModule(nn.Module(), fx.Graph())
+    # Reported, but no reason to stop: the model can be traced, which may show further problems.
     problems += half_floats(model)
     try:
         made = written_out(traced(model, batches[0] if batches else None))
@@ -247,6 +253,7 @@ def _images(
     batches = batches_of(data, what, problems, shape, *like, whole=whole)
     sound = len(problems) == known
     count = sum(len(batch) for batch in batches) if sound else None
+    # Images with NaN are not sound, but can be counted, so that wrong labels are reported at the same time.
     if isinstance(data, Tensor | np.ndarray) and shape is not None and data.ndim == len(shape) + 1:
         count = len(data) or None
     return _Images(data, batches, sound, count)
@@ -300,6 +307,11 @@ def _accuracy(model: nn.Module, labelled: tuple[list[Tensor], Tensor] | None, dt
             raise InputError(f"accuracy needs outputs [N, classes], got {list(outputs.shape)}; leave evaluate out")
         _check_labels(labelled[1], outputs.shape[1])
         outputs = outputs.argmax(dim=1)
+    if outputs.numel() != len(labelled[1]):
+        raise InputError(
+            f"accuracy needs one class for each image, got outputs {list(outputs.shape)} for {len(labelled[1])} "
+            f"images; leave evaluate out"
+        )
     return float((outputs.reshape(-1) == labelled[1].reshape(-1)).double().mean())
 
 

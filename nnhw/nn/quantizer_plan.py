@@ -41,7 +41,10 @@ from .recurrent_formats import observe_formats, quantized_recurrent
 from .remedies import remedy_for, spelled
 
 SUMS = 2**26
-"""Number of different sums of all outputs of a layer above which a function is not evaluated for each of them."""
+"""Number of different sums of all outputs of a layer above which a function is not evaluated for each of them.
+
+A float64 for each takes 512 MiB then.
+"""
 
 
 def _values(graph_module: fx.GraphModule, batch: Tensor) -> tuple[set[fx.Node], set[fx.Node]]:
@@ -54,6 +57,7 @@ def _values(graph_module: fx.GraphModule, batch: Tensor) -> tuple[set[fx.Node], 
         with torch.no_grad():
             # A clone, as operations in place would change the data for the runs that follow.
             runner.run(batch.clone())
+    # It is the user's model that runs, which may fail in any way.
     except Exception as error:
         line = (str(error).splitlines() or [""])[0]
         raise InputError(
@@ -129,9 +133,12 @@ class QuantizerPlan:
         """The value whose codes each softmax and each normalization reads."""
         self._shares: dict[fx.Node, Quantizer] = {}
         """The format of each softmax's results."""
+        # The order matters: each step may put quantizers where a later one looks for them. What a softmax or the end of
+        # the model needs depends on the quantizers of all joins, and these on those of layers and constants.
         for node in self._graph.nodes:
             if node in self._values:
                 self._place(node)
+        # A second run, as only now it is known of which constants the numbers are needed.
         watch: dict[fx.Node, Callable[[Any], None]] = {
             weights: functools.partial(self._constants.__setitem__, weights) for weights, _ in self._weights.values()
         }
@@ -149,9 +156,8 @@ class QuantizerPlan:
     def _place_joins(self) -> None:
         joins = [node for node in self._graph.nodes if node in self._values and self._name(node) in JOINS | COMPOSED]
         planned = -1
-        while (
-            len(self.groups) > planned
-        ):  # with a new quantizer in it, an operation may no longer be a function of one value
+        # With a new quantizer in front of it, an operation may no longer be a function of one value.
+        while len(self.groups) > planned:
             planned = len(self.groups)
             for node in joins:
                 self._place_join(node)
@@ -174,6 +180,7 @@ class QuantizerPlan:
                 continue
             operands = [operand for operand in node.all_input_nodes if operand in self._values]
             if self._name(node) in CONCATS:
+                # In front of its repetition, a constant is quantized once, and not once for each image.
                 roots = [root_of(operand) for operand in constants]
                 self._share(self._give_codes(operands) + [self.groups.setdefault(root, root) for root in roots])
             elif self._name(node) in ("add", "sub"):
@@ -232,6 +239,7 @@ class QuantizerPlan:
             self._give_codes(operands)
         if name in NORMS:
             self._mixing.norms.append(node)
+            # Its weight and bias may be computed, too, but are constants of the layer.
             operands = operands[:1]
         if name in WEIGHTED | PRODUCTS | NORMS | AVERAGES | CONCATS:
             reached = self._give_codes(operands)
@@ -292,6 +300,7 @@ class QuantizerPlan:
     def _give_codes(self, operands: list[fx.Node]) -> list[fx.Node]:
         """Plan a quantizer behind each value that the operands consist of; return these values."""
         sources = [source for operand in operands for source in self._sources(operand)]
+        # What a recurrent layer returns are codes already, in the format of its state.
         reached = [source for source in sources if self._name(source) not in RECURRENT]
         for source in reached:
             self.groups.setdefault(source, source)
@@ -357,6 +366,7 @@ class QuantizerPlan:
         """Return the values whose elements a node only moves or concatenates; the node itself if it computes."""
         if self._name(node) in CONCATS or (self._name(node) in MOVES and node.op != "placeholder"):
             before = [operand for operand in node.all_input_nodes if operand in self._values]
+            # A move may read sizes of another value, as view_as does; its elements come from the first operand.
             before = before if self._name(node) in CONCATS else before[:1]
             return [source for operand in before for source in self._sources(operand)]
         return [node]
@@ -378,6 +388,7 @@ class QuantizerPlan:
             with torch.no_grad():
                 for batch in batches:
                     _Watching(self._graph_module, watch).run(batch.clone())
+        # Written this way round, the comparison finds NaN, too.
         bad = [node.name for node, seen in self._observed.items() if not seen.peak < float("inf")]
         bad += [node.name for node, value in self._constants.items() if not bool(torch.isfinite(value).all())]
         if bad:
@@ -408,6 +419,7 @@ class QuantizerPlan:
         for node, leader in self.groups.items():
             signed[leader] |= not self._nonnegative(node)
         for node, leader in self.groups.items():
+            # Each node gets a quantizer of its own; those of a group are equal, as they have the same observations.
             bits = input_bits if leader in inputs else act_bits
             whole = any(self.groups.get(read) is leader for read in self._mixing.read_whole)
             quantizer = activation_quantizer(self._observed[leader], bits, signed[leader], whole)
@@ -446,6 +458,7 @@ class QuantizerPlan:
         operands = [operand for operand in node.all_input_nodes if operand in self._values]
         if name in NONNEGATIVE:
             return True
+        # A sum or a product with a constant has one operand here, and the constant may be negative.
         if name in ("hardtanh", "clamp", "clamp_min", "clip"):
             return self._lower_bound(node) >= 0
         if name in AVERAGES or name in MOVES or name in CONCATS or (name in ("add", "mul") and len(operands) > 1):

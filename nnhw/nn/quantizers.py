@@ -14,7 +14,9 @@ from .functional import checked_rounding, power_of_two_scale, quantize
 ScaleChoice = float | Sequence[float] | Tensor | Literal["max_abs", "observed"]
 
 BITS_MIN, BITS_MAX = 2, 8
+"""Fewest bits of a signed integer, and most bits of any."""
 PER_TENSOR = -1
+"""The axis of a quantizer that has one scale for all channels."""
 
 
 class Quantizer(nn.Module):

@@ -20,6 +20,7 @@ Cell = Callable[[Sequence[Tensor], States], States]
 STATE_SCALE, GATE_SCALE, CELL_SCALE = 2.0**-7, 2.0**-8, 2.0**-11
 """Default scales: 8 bits in -1..1, 8 bits in 0..1, and 16 bits in -16..16."""
 CELL_BITS = 16
+"""Bits of an LSTM's cell state: it adds up over many steps, and is read by no product of weights."""
 
 
 def run_steps(cell: Cell, weights: Sequence[Tensor], sequence: Tensor, states: States) -> tuple[States, Tensor]:
@@ -63,6 +64,7 @@ def loop(step: Callable[[Any, States], States], sequence: Any, states: States) -
 
         def following(states: States, x: Tensor) -> tuple[States, Tensor]:
             made = step(x, states)
+            # A copy, as scan takes no tensor that is both the next state and the result.
             return made, made[0].clone()
 
         last, results = scan(following, states, sequence, dim=0)
@@ -78,7 +80,9 @@ class _Recurrent(nn.RNNBase):
     """What the recurrent layers have in common; parameters have the names, shapes and start values of torch's."""
 
     exports_loop = True
+    """Whether an exported program has a loop for the layer, instead of a copy of the cell for each step."""
     _states = 1
+    """Number of states: the output, and for an LSTM its cell."""
 
     def __init__(
         self,

@@ -34,10 +34,12 @@ def quantized_recurrent(layer: nn.RNNBase, weight_bits: int, act_bits: int) -> n
         "difference_quant": Quantizer(-(1 << act_bits), (1 << act_bits) - 1, unit),
         "cell_quant": Quantizer(-(1 << CELL_BITS - 1), (1 << CELL_BITS - 1) - 1, "observed"),
     }
+    # Given on only to be refused: the layers have no projection, and say so.
     options: dict[str, Any] = {"proj_size": layer.proj_size} if layer.proj_size else {}
     if isinstance(layer, nn.RNN):
         options["nonlinearity"] = layer.nonlinearity
         if layer.nonlinearity == "relu":
+            # A ReLU has no greatest value.
             formats["state_quant"] = UInt(act_bits, "observed")
     options |= {
         name: getattr(layer, name) for name in ("num_layers", "bias", "batch_first", "dropout", "bidirectional")

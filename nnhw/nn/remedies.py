@@ -42,6 +42,7 @@ _ATTENTION = (
 _ZEROS = "use padding with a constant, as nn.ZeroPad2d does"
 _POOLING = "use nn.MaxPool2d or nn.AvgPool2d"
 
+# By the name of ATen's operator, or of the module in snake case; a pooling or padding without its '1d' or '2d'.
 REMEDIES: dict[str, str] = {
     **dict.fromkeys(("conv3d", "convolution"), _CONVOLUTION),
     "conv_transpose3d": _TRANSPOSED,
@@ -116,11 +117,13 @@ REMEDIES: dict[str, str] = {
 OTHERWISE = "see docs/operators.md for what is supported, or leave it out of the model"
 
 ASSIGNMENT = "x[..] = y"
+"""How an assignment to a part of a tensor, which ATen calls index_put, is named in messages."""
 _SYMBOLS = {
     "rshift": ">>", "lshift": "<<", "and": "&", "or": "|", "xor": "^", "invert": "~", "bitwise_not": "~",
     "floor_divide": "//", "floordiv": "//", "remainder": "%", "mod": "%",
     "gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!=",
 }  # fmt: skip
+"""Operators of Python, which users do not write by their names."""
 _FUNCTIONS = {
     "im2col": "unfold",
     "_unique2": "unique",
@@ -135,8 +138,9 @@ _FUNCTIONS = {
     "wrap_with_autocast": "torch.autocast",
     "wrap_with_set_grad_enabled": "torch.no_grad",
 }
+"""What users write, where ATen has another name for it."""
 _MODULES = ("fft", "linalg", "special")
-
+"""Modules of torch whose name ATen puts in front of a function's: fft_rfft is torch.fft.rfft."""
 
 _FLOAT: Mapping[str, str] = {
     _CONVOLUTION: "use nn.Conv2d, or nn.Conv1d",

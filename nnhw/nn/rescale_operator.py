@@ -12,6 +12,7 @@ FRACTION_BITS = 31
 MOST_LEFT, MOST_RIGHT = 30, 31
 """Greatest exponent, and greatest negative exponent, of a scale."""
 DOUBLE, SINGLE = "double", "single"
+"""Names of the two roundings; `rescale` states them."""
 ROUNDINGS = (DOUBLE, SINGLE)
 
 
@@ -58,6 +59,15 @@ def _along_channels(parameter: Tensor, x: Tensor, name: str) -> Tensor:
             f"{parameter.dtype} of shape {list(parameter.shape)}"
         )
     return parameter.to(torch.int64).reshape(1, -1, *[1] * (x.dim() - 2))
+
+
+def _channelwise(x: Tensor, multiplier: Tensor, exponent: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the three parameters as they broadcast over `x`. Raises: InputError for those that do not."""
+    return (
+        _along_channels(multiplier, x, "multiplier"),
+        _along_channels(exponent, x, "exponent"),
+        _along_channels(bias, x, "bias"),
+    )
 
 
 @torch.library.custom_op("nnhw::rescale", mutates_args=())
@@ -108,10 +118,7 @@ def rescale(
     TensorFlow Lite's MultiplyByQuantizedMultiplier in its builds of double and of single rounding; CMSIS-NN's
     arm_nn_requantize.
     """
-    factor, power, added = (
-        _along_channels(parameter, x, name)
-        for parameter, name in ((multiplier, "multiplier"), (exponent, "exponent"), (bias, "bias"))
-    )
+    factor, power, added = _channelwise(x, multiplier, exponent, bias)
     whole = x.to(torch.int64)
     if not torch.equal(whole.to(x.dtype), x):
         raise InputError("nnhw::rescale needs integers, such as the sums of a layer behind a quantizer with scale 1")
@@ -120,12 +127,14 @@ def rescale(
         rounded = _rounded(product, FRACTION_BITS - power)
     else:
         once = _rounded(product << power.clamp(min=0), torch.full_like(power, FRACTION_BITS))
+        # Ties up of the magnitude are ties away from zero.
         rounded = once.sign() * _rounded(once.abs(), (-power).clamp(min=0))
     return (rounded + offset).clamp(low, high).to(x.dtype)
 
 
 def _rounded(number: Tensor, shift: Tensor) -> Tensor:
     """Return number / 2**shift to the nearest integer, ties up; also for a shift of 0."""
+    # `+` binds more tightly than `>>`. The half is 2**shift >> 1, which is 0 for a shift of 0; 2**(shift - 1) is not.
     return number + (torch.ones_like(shift) << shift >> 1) >> shift
 
 
@@ -141,8 +150,9 @@ def _rescale_fake(
     rounding: str = DOUBLE,
     shift: int = 0,
 ) -> Tensor:
-    for parameter, name in ((multiplier, "multiplier"), (exponent, "exponent"), (bias, "bias")):
-        _along_channels(parameter, x, name)
+    # torch calls it with the arguments of the operator, so it has the same signature. It makes the same checks, so that
+    # torch.export refuses what a run would refuse.
+    _channelwise(x, multiplier, exponent, bias)
     checked_rounding(rounding)
     return torch.empty_like(x)
 
@@ -154,8 +164,7 @@ def _rescale_setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
 
 def _rescale_backward(ctx, grad):  # type: ignore[no-untyped-def]
     x, *parameters = ctx.saved_tensors
-    names = ("multiplier", "exponent", "bias")
-    multiplier, exponent, bias = (_along_channels(p, x, name) for p, name in zip(parameters, names, strict=True))
+    multiplier, exponent, bias = _channelwise(x, *parameters)
     factor = torch.ldexp(multiplier.to(x.dtype), exponent + (ctx.shift - FRACTION_BITS))
     result = (x + bias) * factor + ctx.offset
     inside = (ctx.low <= result) & (result <= ctx.high)

@@ -34,6 +34,7 @@ class FrontLayer(nn.Module):
         array = signals.detach().cpu().numpy() if isinstance(signals, Tensor) else np.asarray(signals)
         try:
             return torch.from_numpy(np.ascontiguousarray(self.config.codes(array)))
+        # A front end knows neither model nor layer, so it raises plain errors; the message gets the layer's name here.
         except ValueError as error:
             raise InputError(f"{type(self).__name__}: {error}") from None
 

@@ -45,10 +45,11 @@ def traced(model: nn.Module | ExportedProgram, batch: Tensor | None) -> fx.Graph
     own = with_open_attention(copied(model))
     try:
         own = _without_parametrizations(own)
-        graph = copy.deepcopy(own.graph) if isinstance(own, fx.GraphModule) else _tracer().trace(own)
+        graph = copy.deepcopy(own.graph) if isinstance(own, fx.GraphModule) else _Tracer().trace(own)
         return _with_open_products(fx.GraphModule(own, graph, class_name=class_name(model)))
     except InputError:
         raise
+    # torch.fx runs the user's own `forward` with stand-ins for tensors, which may fail in any way.
     except Exception as error:
         if batch is not None:
             # torch.export may trace what fx cannot; if it cannot either, the error of fx is raised.
@@ -69,11 +70,6 @@ class _Tracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """Return whether a module is one operation."""
         return isinstance(m, ShareSoftmax) or super().is_leaf_module(m, module_qualified_name)
-
-
-def _tracer() -> fx.Tracer:
-    """Return a tracer that notes the lines of the user's code."""
-    return _Tracer()
 
 
 def _with_open_products(graph_module: fx.GraphModule) -> fx.GraphModule:

@@ -29,6 +29,7 @@ def align_sums(graph: Graph) -> Graph:
 
     Exact, since it is done only where scales and integers have so few bits that float64 rounds no product and no sum.
     """
+    # The nodes are those of the given graph; an edit before may have removed some of them, or changed what they read.
     for node in graph.nodes:
         operands = graph.data_inputs(graph.node(node.name)) if node.name in graph else ()
         is_sum = isinstance(node.op, Add | Subtract) and len(operands) == 2
@@ -61,6 +62,7 @@ def _factors(left: np.ndarray, right: np.ndarray) -> tuple[int, int] | None:
     """Return the ratio left : right of the scales in lowest terms; None if channels differ, or it is too great."""
     if left.shape != right.shape:
         return None
+    # Exact fractions: scales that are equal only as rounded floats have another ratio, and rounding would decide.
     ratios = {Fraction(float(a)) / Fraction(float(b)) for a, b in zip(left.flat, right.flat, strict=True)}
     ratio = ratios.pop()
     if ratios or max(ratio.numerator, ratio.denominator) > _GREATEST_FACTOR:

@@ -26,6 +26,7 @@ _NEIGHBOURS = 64
 _COMPARED = 2**26
 """Most places that are evaluated around all steps together."""
 
+# The three ways to know that no step is missing, in words for the report.
 EVALUATED = "every sum evaluated"
 BISECTED = "each step bisected; no operation falls where it rises, in any last bit"
 SEPARATED = "each step bisected, the sums around it evaluated; no last bit reaches another code elsewhere"
@@ -53,6 +54,7 @@ def find_steps(region: Region, margins: Margins | None = None) -> Steps:
         if size > SCANNED_AT_MOST:
             raise LoweringError(_too_wide(region, size))
         steps = _scanned(region)
+    # However the steps were found: next to them PyTorch's last bits may differ from those that were evaluated here.
     margins.check_around(np.concatenate([steps.starts.T, _ends_of_pieces(region)]), sums)
     return steps.channel_rows(region.classes[1])
 

@@ -18,7 +18,9 @@ import numpy as np
 from .wide_joins import simplest_between
 
 MOST_SHIFT = 40
+"""Greatest shift of a line that is tried, in bits."""
 _HALVINGS = 30
+"""Steps of bisection for each end of the interval of ratios, which is then known to 2**-30 of the ratio."""
 _INSIDE = (0.05, 0.001)
 """Shares of the interval's width to leave out at both ends, tried in turn: close to an end a line has little room, and
 float64 may judge it wrongly."""
@@ -72,6 +74,7 @@ def find_line(pairs: Pairs, ratio: float, most: int) -> tuple[tuple[int, int], n
     if not _is_line(pairs, ratio):
         return None
     ends = []
+    # The interval is looked for between 0 and twice the given ratio.
     for way in (-1.0, 1.0):
         inside, outside = ratio, ratio + way * abs(ratio)
         for _ in range(_HALVINGS):

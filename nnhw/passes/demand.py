@@ -76,6 +76,7 @@ def demanded(graph: Graph) -> dict[str, Mask]:
     # Masks only grow, so the same count twice is a fixed point. Sizes are rounded up only then: it may need further
     # operands, and then the loop goes on.
     while before != (before := _count(masks)):
+        # From the results backwards, so that most demands arrive in one round.
         for place in reversed(places):
             _RULES.get(type(place.node.op), _whole)(place.node.op, place)
         if before == _count(masks):
@@ -202,6 +203,7 @@ def _product(op: Op, place: MaskedNode) -> None:
         axis[:] = True
     read = weight.reshape(*weight.shape[:2], -1)[place.result[0]].any(axis=(0, 2))
     operand[0][:] |= read
+    # A layer without inputs could not be built; one input keeps a layer whose weights are all 0.
     if not operand[0].any():
         operand[0][0] = True
 

@@ -65,6 +65,7 @@ class _Cutter:
         self.builder.copy([node], self.graph)
 
     def _copy(self, node: Node) -> None:
+        # Nodes without operands that are values are inputs, which the caller gives whole.
         data = [name for name in node.inputs if name not in self.graph.constants]
         if not data:
             self._keep(node)

@@ -66,6 +66,7 @@ class Edit:
     def apply(self, place: str) -> Graph:
         """Return the graph with the new nodes in the place of node `place`; its readers read the last new node."""
         result = next(reversed(self._nodes))
+        # Readers of the old node read the new one, also if it has another name.
         names = {place: result}
         nodes: list[Node] = []
         for node in self._graph.nodes:

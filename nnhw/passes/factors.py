@@ -21,7 +21,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 _MOST_CANDIDATES = 2**22
+"""Most tuples of factors that are tried."""
 _AT_ONCE = 2**16
+"""Tuples of factors that are compared with the bounds at a time."""
 _MOST_BOUNDS = 256
 """Most bounds that are kept, those closest to a tie: they exclude most candidates."""
 
@@ -68,6 +70,7 @@ def _candidates(ratios: np.ndarray, most: int) -> Iterator[np.ndarray]:
     offsets = np.array(list(itertools.product(*around)))
     start, size = 1, _AT_ONCE // len(offsets)
     while start <= most:
+        # Blocks double: the least factors are mostly small, and are found without making many candidates.
         stop = min(2 * start, start + size, most + 1)
         nearest = np.rint(np.arange(start, stop)[:, np.newaxis] * ratios).astype(np.int64)
         block = (nearest[:, np.newaxis] + offsets).reshape(-1, len(ratios))

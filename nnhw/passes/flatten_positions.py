@@ -18,7 +18,9 @@ from .edit import SHAPE_OPS, Edit, is_channel_list, sole_names
 from .regions import Region, find_region, quantizers
 
 _MAP_RANK = 3
+"""Axes of a map: channels, rows, columns."""
 _CHANNELS_LAST, _CHANNELS_FIRST = (1, 2, 0), (2, 0, 1)
+"""Permutations of a map's axes. Maps stream pixel by pixel, channels innermost: a list in this order moves nothing."""
 
 
 def flatten_positions(graph: Graph) -> Graph:

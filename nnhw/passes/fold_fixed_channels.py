@@ -92,6 +92,7 @@ def _folded(graph: Graph, columns: Columns) -> Graph:
     for name, found in columns.items():
         if not found:
             continue
+        # Only zeros are written here; `drop_unread` takes the columns out, where all readers of the channel agree.
         weight = graph.constants[graph.node(name).inputs[1]].copy()
         weight[:, list(found)] = 0
         arrays[name] = weight

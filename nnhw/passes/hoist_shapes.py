@@ -24,6 +24,7 @@ def hoist_shapes(graph: Graph) -> Graph:
 
     Raises: LoweringError, or a ProblemList of several, for shape ops that can move neither way.
     """
+    # By shape op: one that is given up is not tried again, and those that wait for it are no problems of their own.
     problems: dict[str, NnhwError] = {}
     while (found := _next(graph, set(problems))) is not None:
         region, shape = found

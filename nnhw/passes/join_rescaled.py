@@ -80,6 +80,7 @@ def join_rescaled(graph: Graph, proofs: dict[str, str] | None = None) -> Graph:
     """
     problems: list[NnhwError] = []
     for node in graph.nodes:
+        # A rescaling to wide integers is an inner one of another node.
         if not isinstance(node.op, Rescale) or _is_wide(node) or node.name not in graph:
             continue
         try:

@@ -30,7 +30,9 @@ COMBINATIONS_OF_CLASSES = 2**24
 _LINEAR_TO = 1e-9
 """Relative deviation up to which the join counts as a weighted sum. It only chooses candidates: all are compared."""
 _PAIRED = (Multiply, Divide, Maximum, Minimum)
+"""Ops of two values that are no weighted sum of them."""
 COMBINED = "every combination evaluated"
+"""How it is known that no step is missing, in words for the report."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ def find_joint_steps(region: Region) -> tuple[tuple[int, ...], Steps]:
     if count > _ALWAYS:
         try:
             found = find_wide_steps(region)
+        # It only looks at pairs of an accumulator and a code; where all combinations can be evaluated, they decide.
         except LoweringError:
             if not few:
                 raise

@@ -70,6 +70,7 @@ def _found(graph: Graph) -> list[_Gate] | None:
             steps = graph.node(node.inputs[1]).type.shape[1]
             groups[gate.total.op, layers, steps].append(gate)
     for gates in groups.values():
+        # One group at a time: merging changes the readers of the others' layers.
         if len(gates) > 1 and _are_alone(graph, gates) and _are_alike(graph, gates):
             return sorted(gates, key=lambda gate: _last_read(graph, gate.function))
     return None
@@ -114,6 +115,7 @@ def _are_alike(graph: Graph, gates: Sequence[_Gate]) -> bool:
         both = known & np.isfinite(widest)
         if both.sum() <= _FEW_STEPS:
             return False
+        # The line through all steps: two of them alone would carry their rounding along to the others.
         stretch, offset = np.polyfit(widest[both], row[both], 1)
         # A step is the real one rounded up: it is up to 1 too large, and so is the one that is stretched.
         if (np.abs(stretch * widest[both] + offset - row[both]) > 1 + abs(stretch)).any():

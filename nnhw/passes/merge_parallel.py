@@ -40,6 +40,7 @@ def _merged_once(graph: Graph, concat: Node) -> Graph | None:
     start = 0
     for key, run in groupby(keys):
         count = len(list(run))
+        # A branch that the concatenation takes twice would be merged with itself.
         if key is not None and count > 1 and len(set(concat.inputs)) == len(concat.inputs):
             return _merged(graph, concat, start, start + count)
         start += count

@@ -42,6 +42,7 @@ def absorb(graph: Graph, name: str, offset: np.ndarray, arrays: Arrays) -> None:
         if isinstance(user.op, FUNCTIONS):
             _absorb_here(graph, user, offset, arrays)
         elif isinstance(user.op, WeightedSum):
+            # The sum may take the value several times.
             factor = sum(k for k, operand in zip(user.op.factors, user.inputs, strict=True) if operand == name)
             absorb(graph, user.name, factor * offset, arrays)
         elif isinstance(user.op, SumPool2d):

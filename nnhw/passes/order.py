@@ -34,20 +34,26 @@ Observer = Callable[[str, Graph], None]
 
 PIPELINE: dict[str, Pass] = {
     "separate_padding": separate_padding,
+    # Reorderings and other shape ops leave the regions first: a region is evaluated per channel, so nothing in it may
+    # move elements. They sink where that is exact, as codes are fewer bits to move; the rest is hoisted.
     "permute_input": permute_input,
     "sink_shapes": sink_shapes,
     "hoist_shapes": hoist_shapes,
     "cancel_permutes": cancel_permutes,
+    # What joins several values is then made ready for `collapse_chains`, which evaluates what is left.
     "sink_extremes": sink_extremes,
     "align_sums": align_sums,
     "join_rescaled": join_rescaled,
     "flatten_positions": flatten_positions,
     "collapse_chains": collapse_chains,
+    # From here on all is integers. Thresholds are there now, into which constants fold and behind which pools sink.
     "fold_constants": fold_constants,
     "sink_integer_pooling": sink_integer_pooling,
     "turn_products": turn_products,
     "fold_permutes": fold_permutes,
     "share_twins": share_twins,
+    # Channels are folded in front of `drop_unread`, which removes them, and layers are merged behind it, as small as
+    # they have become.
     "fold_fixed_channels": fold_fixed_channels,
     "drop_unread": drop_unread,
     "merge_parallel": merge_parallel,

@@ -31,7 +31,9 @@ from .regions import quantizers
 from .shapes import order_of
 
 _WINDOWS = (Conv2d, SumPool2d, MaxPool2d, Pad, Upsample)
+"""Ops that need rows and columns in their places; a linear layer takes another order into its weights."""
 _STOPS = (*_WINDOWS, Slice, Concat, Linear, Input)
+"""Ops behind which the elements are no longer those of the input in some order."""
 
 
 def permute_input(graph: Graph) -> Graph:
@@ -92,6 +94,7 @@ def _permuted(graph: Graph, quantizer: Node, path: list[Op]) -> Graph:
     for op in path:
         before.append(edit.type_of(value).shape)
         value = edit.add(quantizer, op, [value], f"{quantizer.name}.order")
+    # One scale for all, so the quantizer gives the same codes in any order.
     value = edit.add(quantizer, quantizer.op, [value, quantizer.inputs[1]])
     for op, shape in zip(reversed(path), reversed(before), strict=True):
         value = edit.add(quantizer, _undone(op, shape), [value], f"{quantizer.name}.undone")

@@ -16,6 +16,7 @@ from nnhw.ir.ops import Add, Dequantize, Greater, GreaterEqual, Maximum, Minimum
 from .regions import Region, RegionEvaluator
 
 _MONOTONE_IN_EACH = (Add, Subtract, Minimum, Maximum, Greater, GreaterEqual)
+"""Ops that are monotone in each operand, the other one being fixed; a product of two values is not."""
 
 
 @dataclass(frozen=True)

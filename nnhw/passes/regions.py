@@ -18,6 +18,7 @@ from .edit import SHAPE_OPS, is_channel_list
 CHUNK = 2**17
 """Elements that are evaluated at a time: a few arrays of this size stay in a processor's cache."""
 _LISTED = 8
+"""Channels that a message lists; of more it shows the first ones."""
 
 
 @dataclass(frozen=True)

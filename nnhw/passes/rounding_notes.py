@@ -25,6 +25,7 @@ from .step_finder import Steps
 from .wide_joins import fixed_at
 
 _LISTED = 8
+"""Tuples of sums that a note shows where branches are joined."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ def find_rounding_notes(graph: Graph) -> tuple[RoundingNote, ...]:
 def _notes_of(region: Region) -> Iterator[RoundingNote]:
     check_elementwise(region)
     ranges = [source.type.int_dtype for source in region.sources]
+    # The widest source is bisected, and the combinations of the others are listed, so that they are as few as possible.
     lead = int(np.argmax([kind.high - kind.low for kind in ranges]))
     others = _combinations(region, lead)
     classes = len(region.classes[0])

@@ -26,6 +26,7 @@ def rows_first(graph: Graph) -> Graph:
         node = graph.node(name)
         op, shape = node.op, node.type.shape
         assert isinstance(op, IntegerNorm | IntegerSoftmax)
+        # If all axes around the row have size 1, its elements follow one another already.
         if op.axis and math.prod((*shape[op.axis + 1 :], shape[0])) > 1:
             graph = _turned(graph, node, op)
     return graph

@@ -132,6 +132,7 @@ def constants_behind(graph: Graph, shape: Node, node: Node) -> list[np.ndarray] 
 def _constant_behind(array: np.ndarray, shape: Node, node: Node, before: Shape, after: Shape) -> np.ndarray | None:
     if array.size == 1:
         return _shared(array, node, after[0])
+    # The constant moves as the values do: as a whole value, it goes through the shape op itself.
     wide = _spread(array, node, before, listed=False) if is_channel_list(node.op) else array
     full = np.broadcast_to(wide, before)[np.newaxis]
     if isinstance(shape.op, MaxPool2d | Pad):

@@ -24,6 +24,7 @@ def share_twins(graph: Graph) -> Graph:
         if name not in graph:
             continue
         node = graph.node(name)
+        # Inputs are the caller's, and equal constants cost nothing until something reads them.
         if isinstance(node.op, Input | Constant):
             continue
         twin = first.setdefault(_key(graph, node), name)

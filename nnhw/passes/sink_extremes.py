@@ -43,6 +43,7 @@ def _sunk(graph: Graph, node: Node) -> Graph | None:
         return None
     (extreme,) = operands
     falling = falls(graph, node)
+    # In one op it cannot be a maximum in some channels and a minimum in others.
     if falling is None or falling.any() != falling.all():
         return None
     op = _OTHER[type(extreme.op)] if falling.all() else extreme.op

@@ -20,6 +20,7 @@ def sink_integer_pooling(graph: Graph) -> Graph:
         pool = graph.node(threshold.inputs[0])
         while isinstance(pool.op, MaxPool2d) and not graph.constants[threshold.inputs[2]].any():
             free = sole_names(graph, [pool], threshold)
+            # Its other readers would still need it, so there would be two poolings.
             if pool.name not in free:
                 break
             edit = Edit(graph, free)

@@ -35,6 +35,7 @@ def sink_shapes(graph: Graph) -> Graph:
         before = graph
         while (moved := _next(graph)) is not None:
             graph = moved
+        # What goes away here may have stood in the way of others.
         graph = cancel_permutes(graph)
     return graph
 
@@ -130,6 +131,7 @@ def _passed_pad(op: Pad, node: Node, shapes: Sequence[Node], constants: Sequence
     waiting, arrays = iter([border] * len(shapes)), iter(constants)
     data = {shape.name for shape in shapes}
     results = node.op.evaluate(*(next(waiting) if name in data else next(arrays) for name in node.inputs))
+    # A pad has one value for all channels.
     values = np.unique(results)
     return Pad(op.before, op.after, float(values[0])) if len(values) == 1 and np.isfinite(values[0]) else None
 

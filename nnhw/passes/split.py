@@ -13,6 +13,7 @@ from nnhw.ir.interpreter import Inputs
 from nnhw.ir.ops import Concat, Quantize, Reshape, Slice, StepTable, Threshold
 
 _FUNCTIONS = (Threshold, StepTable)
+"""Ops with steps: no input moves their result if none of the steps lies in the range of what they read."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,7 @@ def _results(graph: Graph, entry: Node, body: dict[str, Node]) -> list[Node]:
     results = [node for node in body.values() if node.name in outside]
     if entry in results[:1] and len(results) == 1:
         raise LoweringError(f"model '{graph.name}' has no layer behind its quantizer {entry}; add a quantized layer")
+    # The device sends a result for each frame, or one for each sequence.
     steps = {node.type.is_sequence for node in results}
     if len(steps) > 1:
         raise LoweringError(

@@ -100,6 +100,7 @@ class StepFinder:
     def steps(self, never: int) -> Steps:
         """Return all steps; rows with fewer steps are filled up with `never`, an integer beyond the range."""
         channels, places, codes = (np.concatenate(arrays) for arrays in zip(*self._found, strict=True))
+        # Blocks came by place; steps are stored by channel.
         order = np.lexsort((places, channels))
         channels, places, codes = channels[order], places[order], codes[order]
         counts = np.bincount(channels)

@@ -119,6 +119,7 @@ def _turned_result(graph: Graph, function: Node) -> Graph:
     ends = [] if function.name in graph.outputs else _ends(graph, function)
     rows = [graph.constants[name] for name in function.inputs[1:]]
     if len(function.type.shape) == 2:
+        # Transposed, columns become channels: thresholds must not differ between them, and are as many as the columns.
         if not all((row == row[:1]).all() for row in rows):
             return graph
         rows = [row[:1].repeat(function.type.shape[1], axis=0) for row in rows]

@@ -178,6 +178,7 @@ def simplest_between(low: Fraction, high: Fraction) -> Fraction:
     # The continued fractions of both ends agree up to some term; there the simplest fraction between them ends.
     if high <= 0:
         return -simplest_between(-high, -low)
+    # Around 0 the positive ones are taken, since 0 itself would take no notice of the code.
     low = max(low, Fraction(0))
     whole = low.__floor__()
     if whole + 1 < high:

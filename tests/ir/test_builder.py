@@ -90,6 +90,7 @@ def test_builder_makes_every_operator_of_floats() -> None:
         (lambda x: x.builder.apply("clamp", x, low=1), "clamp 'clamp' (test_builder.py:LINE): it needs the attri"),
         (lambda x: x.builder.apply("relux", x), "there is no operator 'relux'; there are input, constant, quantize,"),
         (lambda x: x.builder.apply("linear", x, [[1]], [[1]]), "linear 'linear' (test_builder.py:LINE): linear t"),
+        (lambda x: x.builder.apply("linear"), "linear 'linear' (test_builder.py:LINE): linear takes 2 inputs, got 0"),
         (lambda x: x.flatten(name="x"), "flatten 'x' (test_builder.py:LINE): the name 'x' is taken; give another one"),
         (lambda x: x.builder.input("x", (1,)), "the name 'x' is taken; give another one"),
         (lambda x: x.builder.input("y", (1,), low=0), "input 'y' of integers needs both low and high, got 0 and None"),

@@ -171,6 +171,10 @@ REFUSED: dict[str, tuple[nn.Module, str]] = {
         Function(lambda m, x: m.attention(x, x, x, key_padding_mask=x[:, :, 0] > 0)[0]),
         "layer 'attention' is given key_padding_mask, which differs from image to image; quantize a model for",
     ),
+    "hint": (
+        Function(lambda m, x: m.attention(x, x, x, is_causal=True)[0]),
+        "layer 'attention' is given is_causal=True without a mask; give the causal mask, such as that of nn.Trans",
+    ),
     "numbers": (
         Function(lambda m, x: m.attention(x, x, x, attn_mask=m.mask.float())[0]),
         "a mask of attention needs 0 and minus infinity, or booleans, got other numbers",

@@ -329,5 +329,9 @@ def test_quantize_rejects_labels() -> None:
     assert problems_of(twice, torch.ones(2, 4), evaluate=(torch.ones(2, 4), torch.tensor([0, 1]))) == [
         "accuracy needs one tensor of outputs, got tuple; leave evaluate out"
     ]
+    words = function(lambda m, x: m.conv(x).flatten(2).argmax(1))
+    assert problems_of(*words, evaluate=(words[1], torch.zeros(len(words[1]), dtype=torch.int64))) == [
+        "accuracy needs one class for each image, got outputs [20, 48] for 20 images; leave evaluate out"
+    ]
     with pytest.raises(InputError, match=r"^evaluate needs a pair: images \[N, \.\.\] and labels \[N\]$"):
         nnhw.quantize(model, images, evaluate=images)  # type: ignore[arg-type]

@@ -174,6 +174,7 @@ def _columns(m: Module, columns: list[Column], propagate: Callable[[int, int, in
         propagate(index & 1, index >> 1 & 1, index >> 2 & 1, index >> 3 & 1) << index for index in range(1 << 4)
     )
     total = Signal(o)
+    # A cell has two columns; one too many adds zeros, and its sum is read by nobody.
     padded = len(columns) + len(columns) % 2
     columns = columns + [(Const(0, 1),) * 4] * (padded - len(columns))
     carry: Value = Const(0, 1)

@@ -82,6 +82,7 @@ class Ice40Cells(Cells):
             for lane in range(unit.lanes):
                 _wide_product(m, unit, lane)
             return
+        # In 8 x 8 mode a block has two multipliers; of an odd number of lanes, half of the last block is idle.
         each = ICE40.dsp.products
         for low in range(0, unit.lanes, each):
             _two_products(m, unit, list(range(low, min(low + each, unit.lanes))))
@@ -141,6 +142,7 @@ class Ice40Cells(Cells):
         """
         assert ICE40.large_ram is not None
         bits = ICE40.large_ram.bits
+        # All 14 address pins are connected: a smaller memory leaves the upper words unused.
         address, words = Signal(range(ICE40.large_ram.words)), []
         m.d.comb += address.eq(addr)
         for low in range(0, len(i_data), bits):

@@ -69,6 +69,7 @@ class AxiStreamCore(wiring.Component):
         ]
         o_last = self._last(m, "o_frame", engine.o, engine.o_beats)
         i_last = self._last(m, "i_frame", engine.i, engine.i_beats)
+        # It stays until the reset: from the first wrong `tlast` on, no result is that of a frame of the source.
         misaligned = Signal()
         m.d.comb += [self.m_axis_tlast.eq(o_last), self.misaligned.eq(misaligned)]
         with m.If(engine.i.valid & engine.i.ready & self.s_axis_tlast & ~i_last):

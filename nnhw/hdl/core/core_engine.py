@@ -46,6 +46,7 @@ class CoreEngine(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         packing = self.accelerator.output_format.packing
+        # A `ByteEngine` makes wider beats of its bytes by itself; with wide beats they go straight to the first engine.
         engine: Any
         if self.i_bytes == 1:
             m.submodules.engine = engine = ByteEngine(self.accelerator)

@@ -14,6 +14,7 @@ from nnhw.accelerator import Accelerator
 from nnhw.hdl.core.core_engine import CoreEngine
 
 WORD_BYTES = 4
+"""Bytes of a register."""
 RESULT_BYTES = 16
 """Bytes of results that the core holds until they are read; then the engine waits."""
 
@@ -126,6 +127,7 @@ class WishboneCore(wiring.Component):
                 StatusBit.PROGRAM_READY: engine.program_ready,
                 StatusBit.PROGRAM_REFUSED: engine.program_refused,
             }
+        # Without its lowest byte selected, a write to CONTROL brings none of its bits.
         with m.If(writes & (self.adr_i == Register.CONTROL) & self.sel_i[0]):
             m.d.sync += [empties.eq(self.dat_i[Control.RESET]), interrupts.eq(self.dat_i[Control.INTERRUPT])]
             with m.If(self.dat_i[Control.RESET]):

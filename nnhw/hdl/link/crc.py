@@ -7,9 +7,11 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 _POLYNOMIAL = 0xEDB88320
-# The register's content behind any message that is followed by its own CRC, least significant byte first.
+"""The generator 0x04C11DB7 of IEEE 802.3 with its bits reversed, as bytes come with their lowest bit first."""
 RESIDUE = 0xDEBB20E3
+"""The register's content behind any message that is followed by its own CRC, least significant byte first."""
 INITIAL = 0xFFFFFFFF
+"""The register's content in front of a message: were it 0, zeros in front of a message would not change its CRC."""
 
 
 def step(state: int, byte: int) -> int:

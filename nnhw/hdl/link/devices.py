@@ -36,6 +36,7 @@ def _usb_device(device: LinkedEngine, link: BoardLink) -> wiring.Component:
     ------
     InputError: luna-usb is missing, an optional package.
     """
+    # Imported here, as devices with other links must not need an optional package.
     try:
         from nnhw.hdl.link.ulpi import UlpiDevice
         from nnhw.hdl.link.usb import UsbDevice

@@ -13,6 +13,7 @@ from amaranth.hdl import Cat, Const, Module, Signal, Value
 from nnhw.hdl.cells import cells_of
 
 _INPUTS = 4
+"""Inputs of a lookup table."""
 
 
 def is_at_end(

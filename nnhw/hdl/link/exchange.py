@@ -30,6 +30,7 @@ def take_byte(m: Module, port: Any, arrived: Value, byte: Value) -> None:
     port: has the members `EXCHANGE`.
     arrived: strobe, `byte` is there.
     """
+    # The first zero behind a frame is its delimiter, and is kept.
     fills, ended = Signal(), Signal(init=1)
     m.d.comb += fills.eq((byte == 0) & ended)
     with m.If(port.o.ready):

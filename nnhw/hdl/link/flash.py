@@ -18,7 +18,9 @@ PAUSE_S = 50e-6
 MOST_HZ = 12_500_000
 """Fastest clock of the flash: half a period, 40 ns, is enough for both pads, the flash (8 ns) and the board."""
 ADDRESS_BITS = 24
+"""Bits of an address in the command READ, which reach 16 MiB."""
 _HOLD_CYCLES = 4
+"""Cycles in which the first byte of the link waits; the reset of the engine that it causes takes one less."""
 
 
 class _Phase(enum.IntEnum):
@@ -109,6 +111,7 @@ class FlashReader(wiring.Component):
 
     def _divide(self, m: Module) -> Signal:
         """Return a strobe: half a period of the flash's clock is over, and no byte waits to be taken."""
+        # While a byte waits, the flash's clock stands still, and the flash keeps its place: so no byte is lost.
         tick = Signal()
         waits = self.o.valid & ~self.o.ready
         if self._most == 1:

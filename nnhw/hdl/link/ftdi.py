@@ -65,6 +65,7 @@ class ClockedSpiPeripheral(wiring.Component):
         m.d.sck += incoming.eq(Cat(self.copi, incoming))
         with m.If(last):
             m.d.sck += [received.eq(Cat(self.copi, incoming)), arrived.eq(~arrived)]
+        # Only this flag crosses the clocks through a synchronizer: the byte itself does not change for eight bits.
         m.submodules.arrived = cdc.FFSynchronizer(arrived, arrived_here)
         m.d.sync += seen.eq(arrived_here)
         take_byte(m, self, arrived_here != seen, received)
@@ -79,6 +80,7 @@ class ClockedSpiPeripheral(wiring.Component):
         m.d.comb += [self.cipo.eq(outgoing[-1]), self.i.ready.eq(offered == taken_here)]
         with m.If(self.i.valid & self.i.ready):
             m.d.sync += [held.eq(self.i.payload), offered.eq(~offered)]
+        # Without a byte, zeros follow: they fill the gap.
         m.d.sck += outgoing.eq(outgoing << 1)
         with m.If(last):
             m.d.sck += [outgoing.eq(0), taken.eq(offered_there)]

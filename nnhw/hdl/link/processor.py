@@ -75,6 +75,7 @@ class Link(wiring.Component):
             transmitter.taken.eq(receiver.taken),
             transmitter.taken_count.eq(receiver.taken_count),
             transmitter.reset.eq(receiver.reset),
+            # As long as the engine is in reset, so that nothing that it did before is counted.
             transmitter.clear.eq(self.reset_engine),
         ]
         # What a program waits for is known to its engine alone: there are queues between it and the link.

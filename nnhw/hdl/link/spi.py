@@ -71,6 +71,7 @@ class SpiPeripheral(wiring.Component):
         m.d.sync += choose.eq(last)
         with m.If(cs | choose):
             m.d.sync += [outgoing.eq(Mux(self.i.valid, self.i.payload, 0)), filling.eq(~self.i.valid)]
+        # A byte that `cs` cuts off ends here: the next transfer begins with the first bit of a byte.
         with m.If(cs):
             m.d.sync += bit.eq(0)
         return m

@@ -39,6 +39,7 @@ class RateDetector(wiring.Component):
     def __init__(self, divisors: Sequence[int], most: int = 0) -> None:
         fast, slow = divisors
         self.longest = int(_LONGEST * fast)
+        # Half-way between a bit of either rate, as one low bit may be that short.
         self.shortest = (fast + slow) // 2
         self._limit = int(_LONGEST * max(most, fast))
         super().__init__({"line": In(1, init=1), "slow": Out(1)})
@@ -115,6 +116,8 @@ class UartTransmitter(wiring.Component):
 
 
 class _Phase(enum.IntEnum):
+    """What the receiver waits for. DATA and STOP have the upper bit, in which samples are whole bits apart."""
+
     IDLE = 0
     START = 1
     DATA = 2
@@ -192,6 +195,7 @@ class UartReceiver(wiring.Component):
                 with m.If(~line):
                     m.d.sync += phase.eq(_Phase.START)
             with m.Case(_Phase.START):
+                # High again in the middle of the start bit: it was a disturbance.
                 with m.If(sample & line):
                     m.d.sync += phase.eq(_Phase.IDLE)
                 with m.Elif(sample):

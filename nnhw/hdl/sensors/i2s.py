@@ -7,6 +7,7 @@ from amaranth.lib import cdc, wiring
 from amaranth.lib.wiring import In, Out
 
 WORD_BITS, SAMPLE_BITS, SLOT_BITS = 24, 16, 32
+"""Bits of a microphone's word, of a sample, and of a slot: 64 bit clocks are a frame, as such microphones ask for."""
 
 
 class I2sReceiver(wiring.Component):

@@ -19,6 +19,7 @@ from nnhw.sensors.log_mel import (
 )
 
 SAMPLE_BITS, CODE_BITS, SUM_BITS = 16, 8, DFT_SHIFT + 16
+"""Bits of a sample, of a code, and of a sum of products; shifted down by `DFT_SHIFT`, a sum has those of a sample."""
 
 
 class Products(wiring.Component):
@@ -84,6 +85,7 @@ class Products(wiring.Component):
             result.en.eq(stages[2] & self.windowing),
             self.pending.eq(stages.any()),
         ]
+        # The memory of samples is a ring, whose size is a power of two: addresses wrap by themselves.
         with m.If(self.take):
             m.d.sync += oldest.eq(oldest + 1)
         with m.If(self.clear):
@@ -255,6 +257,7 @@ class LogMelEngine(wiring.Component):
             with m.State("TRANSFORMED"):
                 with m.If(~products.pending):
                     m.d.comb += products.clear.eq(1)
+                    # Three quarters of a turn ahead, the table of cosines gives sines.
                     m.d.sync += [imaginary.eq(~imaginary), angle.eq(3 * config.window // 4)]
                     with m.If(imaginary):
                         m.d.sync += roots[1].eq(root)

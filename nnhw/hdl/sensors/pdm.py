@@ -44,6 +44,8 @@ class PdmReceiver(wiring.Component):
         m.d.sync += [elapsed.eq(Mux(tick, 0, elapsed + 1)), complete.eq(tick & (place == DECIMATION - 1))]
         with m.If(tick | (elapsed == self.bit_cycles // 2 - 1)):
             m.d.sync += self.clk.eq(tick)
+        # A CIC filter: integrators at the rate of the bits, then as many differences at that of the samples. The sums
+        # overflow all the time, which the differences undo, as both are modulo the same power of two.
         sums = [Signal(shape, name=f"sum_{number}") for number in range(ORDER)]
         with m.If(tick):
             m.d.sync += [place.eq(place + 1), sums[0].eq(sums[0] + Mux(line, 1, -1))]

@@ -50,6 +50,7 @@ def add_sensor(platform: Platform, board: Board, taken: Mapping[str, str]) -> No
 
 def _resource(name: str, table: SensorPins | ResultPins, board: Board) -> Resource:
     attribute, standard = FAMILIES[board.family].pins.io_standard
+    # A result has outputs alone.
     ways = dict.fromkeys(getattr(table, "inputs", {}), "i") | dict.fromkeys(table.outputs, "o")
     pins = table_pins(table)
     signals = [Subsignal(one, Pins(pins[one], dir=way, assert_width=1)) for one, way in ways.items()]

@@ -10,6 +10,7 @@ from nnhw.hdl.memory import block_ram
 from nnhw.sensors.pixels import PixelsConfig
 
 CAMERA_PINS = 11
+"""pclk, href, vsync and eight bits of data."""
 
 
 class CameraReceiver(wiring.Component):
@@ -90,6 +91,7 @@ class PixelsEngine(wiring.Component):
             writer.data.eq(line),
             writer.en.eq(ends_square),
         ]
+        # A camera may send more pixels or rows than the image has: the counters stop there, and do not wrap.
         with m.If(self.take & (x != config.width)):
             m.d.sync += x.eq(x + 1)
         with m.If(inside):
@@ -112,6 +114,7 @@ class PixelsEngine(wiring.Component):
     def _write(self, m: Module, complete: object, line: Signal, last: object) -> None:
         """Write the average of a square that is complete, a cycle later."""
         area = self.config.area_log2
+        # Half of the area is added, so that the average is rounded to the nearest, ties up.
         rounded = line + (1 << area >> 1)
         code = (rounded >> (area + 8 - self.config.bits))[: self.config.bits]
         m.d.sync += [

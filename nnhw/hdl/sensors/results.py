@@ -11,6 +11,7 @@ from nnhw.hdl.link.uart import UartTransmitter
 from nnhw.sensors.results import LINE_BYTES
 
 LABEL_BITS = 8
+"""Bits of the number of a result: two hexadecimal digits on the serial port."""
 
 
 class Largest(wiring.Component):

@@ -57,6 +57,7 @@ class SensorDevice(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         form = self.accelerator.input_format
+        # Until a whole frame has come, the places of what is still missing hold what silence would give.
         silence = self.front.silence - form.offset
         m.submodules.frame = frame = FrameBuffer(form.elements, silence, form.element.bits)
         m.submodules.engine = engine = ByteEngine(self.accelerator, packs=False)

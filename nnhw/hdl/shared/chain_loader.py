@@ -58,6 +58,7 @@ class ChainLoader(wiring.Component):
         for number, engine in enumerate(engines):
             taken = self.load.valid & self.load.ready & (current == number)
             m.d.comb += [engine.load.payload.eq(self.load.payload), engine.load.valid.eq(taken)]
+        # The first engine drops its own program with that byte; the others would still have those of the load before.
         for engine in engines[1:]:
             m.d.comb += engine.forget.eq(first.load.valid)
         self._tell(m, current, is_ready)
@@ -68,6 +69,7 @@ class ChainLoader(wiring.Component):
         engines, first = self.engines, self.engines[0]
         refused = Cat(engine.state == ProgramState.REFUSED for engine in engines)
         loading = Cat(engine.state == ProgramState.LOADING for engine in engines)
+        # Of several that are refused, the reason of the first one is told.
         reason: Value = C(0, 3)
         for engine in reversed(engines):
             reason = Mux(engine.state == ProgramState.REFUSED, engine.reason, reason)

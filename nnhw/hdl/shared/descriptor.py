@@ -13,6 +13,7 @@ from nnhw.engines.shared.records import OVERLAID, SIGNED, STEPS, descriptor_word
 from nnhw.hdl.shared.iterations import iterations
 
 _TARGET = ("target", "target_step", "target_row")
+"""Fields of the address that is written, which share registers: see `Descriptor.elaborate`."""
 _INVERTED = ("low", "high", "height", "width", "pivot")
 """Fields whose registers hold the complement."""
 

@@ -48,6 +48,8 @@ class Drain(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         array, drains = self.array, self.array.drains
+        # Requantized sums leave without a pause. Raw sums go to a stream that may stall, so each group waits until its
+        # bytes have left.
         moving, load, shift, is_raw = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [is_raw.eq(self.raw != 0), self.busy.eq((self.finish & ~is_raw) | moving)]
         if array.drain_cycles > 1:

@@ -55,6 +55,7 @@ class Lanes(wiring.Component):
         m = Module()
         array, latency = self.array, lane_latency(self.array)
         totals = (self._dsp if array.dsp else self._logic)(m, self._activations(m), cells_of(platform))
+        # They go beside the products, as many cycles.
         flags = Cat(self.step & self.position, self._taken(m) & self.step.replicate(array.parts))
         for stage in range(latency):
             register = Signal(len(flags), name=f"flags_{stage}")

@@ -63,6 +63,7 @@ class Loader(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         crc, output_bytes = self.preloaded or (0, 0)
+        # Without a reset: a reset of the engine must not lose the program, which is in a memory that has none either.
         begin = ProgramState.READY if self.preloaded else ProgramState.EMPTY
         stored = Signal(ProgramState, reset_less=True, init=begin)
         reason = Signal(Refusal, reset_less=True)

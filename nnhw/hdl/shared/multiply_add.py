@@ -63,6 +63,7 @@ class DspRequantizer(SharedRequantizer):
         array, number = self.array, self.sum
         m.submodules.multiply_add = unit = MultiplyAdd(is_signed=not array.is_magnitude)
         factor: Value = self.factor.as_signed()
+        # The block reads the magnitude as unsigned, so all of its factor bits are magnitude.
         if array.is_magnitude:
             factor = self.factor[:-1]
             number = (number.as_unsigned() ^ self.factor[-1].replicate(len(number))).as_signed()

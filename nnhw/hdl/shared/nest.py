@@ -13,6 +13,7 @@ from nnhw.hdl.shared.descriptor import field_shapes
 from nnhw.hdl.shared.iterations import iterations
 
 _TAPS, _WINDOW = LOOPS[:3], LOOPS[3:5]
+"""Loops over the words that a position takes in, and over the positions of a pixel that is pooled."""
 
 
 class NestSchedule(wiring.Component):

@@ -69,6 +69,8 @@ class Sequencer(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        # One-hot: begin, fetch the record's words, set the address to where its work begins, work, wait until results
+        # are written, set the address to the next record. `point` and `seek` take two cycles each.
         boot, fetch, point, work, tail, seek = states = Signal(6, init=1)
         second, fetched = Signal(), Signal()
         left, over = Signal(range(tail_cycles(self.array))), Signal()
@@ -107,6 +109,7 @@ class Sequencer(wiring.Component):
             m.d.sync += [tail.eq(0), seek.eq(1)]
         with m.If(seek & second):
             m.d.sync += [seek.eq(0), fetch.eq(1), self.record.eq(Mux(self.last, 0, follows))]
+        # Last, so that it wins over all above: while a program is loaded, its words must not be run.
         with m.If(~self.enable):
             m.d.sync += [states.eq(1), second.eq(0), self.fill.eq(0), self.emit.eq(0), self.run.eq(0)]
         self._arrivals(m, fetched, point & second)

@@ -95,6 +95,7 @@ class SharedEngine(wiring.Component):
     def _parts(self, m: Module) -> None:
         """Add all parts."""
         array, program = self.array, self.preloaded
+        # An image ends with its checksum.
         image = program.image if program else b""
         status = (int.from_bytes(image[-4:], "little"), program.o_beats) if program else None
         m.submodules.loader = self.loader = Loader(array, status, self.can_forget)
@@ -108,6 +109,7 @@ class SharedEngine(wiring.Component):
         m.submodules.weights = self.weights = WordRam(array.rows, array.products * array.weight_bits, array.word_bits)
         m.submodules.lanes = self.lanes = Lanes(array)
         self.drain, self.transfers = Drain(array), Transfers(array)
+        # It has state in the middle of a record, which a program that is dropped then must not leave behind.
         m.submodules.drain = ResetInserter(~self.loader.ready)(self.drain)
         self.unit = REQUANTIZERS[array.requantizing]
         pieces = {name: (low, bits) for name, (low, bits, _) in self.unit.pieces(array).items()}

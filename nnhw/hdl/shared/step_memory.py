@@ -103,6 +103,7 @@ class StepLookup(wiring.Component):
         writer, reader = ram.write_port(), ram.read_port()
         place = (rows - 1).bit_length()
         m.d.comb += [
+            # An entry has a part for each of the three memories, some of which have fewer rows than others.
             writer.en.eq(self.write & ~self.row[place:].any()),
             writer.addr.eq(self.row[:place]),
             writer.data.eq(self.entry[low : low + bits]),

@@ -57,6 +57,7 @@ class Transfers(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         sent = Signal()
+        # Inverting the top bit of an unsigned code subtracts half of its range: inside, codes are signed.
         flipped = [Cat(code[:-1], code[-1] ^ self.flip) for code in self.i.payload]
         m.d.comb += [
             self.i.ready.eq(self.fill),

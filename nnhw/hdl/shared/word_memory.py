@@ -98,6 +98,7 @@ class WordRam(wiring.Component):
             with m.If(self.write[index]):
                 m.d.sync += row.eq(self.i_data)
             return row
+        # A block RAM for a few rows would be mostly empty, and there are many words side by side.
         few = self.rows <= cells_of(platform).lut_ram_words
         m.submodules[f"part_{index}"] = memory = (lut_ram if few else block_ram)(self.rows, bits)
         writer, reader = memory.write_port(), memory.read_port()

@@ -93,6 +93,7 @@ _ROWS: tuple[type[Op], ...] = (
 )
 
 OPS: dict[str, type[Op]] = {row.name: row for row in _ROWS}
+"""All operators by name; a user's own operator is registered in it, too."""
 
 __all__ = [
     "OPS",

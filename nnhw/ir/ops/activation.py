@@ -16,6 +16,7 @@ from . import special
 from .base import RISING, Array, Op, Operand, float_operand
 from .elementwise import Unary
 
+# As PyTorch has them, to the nearest float64.
 _SQRT_HALF = 0.7071067811865476
 _SQRT_2_OVER_PI = 0.7978845608028654
 _GELU_CUBIC = 0.044715
@@ -31,7 +32,7 @@ _LAST_BITS = 2.0**-49
 # Absolute bound where a power overflows, or underflows to 0.
 _UNDERFLOW = 2.0**-1010
 # From these x on, here and in PyTorch, the result is exactly the limit of the function.
-_POWER_END = 746.0  # e**-x is 0, e**x infinite
+POWER_END = 746.0  # e**-x is 0, e**x infinite
 _SIGMOID_END = 40.0  # 1 + e**-x is 1, e**-x - 1 is -1
 _TANH_END = 24.0
 _GELU_END, _GELU_TANH_END = 8.5, 7.3  # 1 + erf, or 1 + tanh, is 0 or 2
@@ -60,6 +61,7 @@ class Valley(Unary):
 
 def last_bits(x: Array, result: Array, low: float, high: float) -> Array:
     """Return the waver of a function with a small relative error; it is 0 for x = 0, x <= low and x >= high."""
+    # At 0 and at both ends all formulas give the exact result, whatever the machine.
     exact = (x == 0) | (x <= low) | (x >= high)
     bound: Array = np.where(exact, 0.0, _LAST_BITS * np.abs(result) + _UNDERFLOW)
     return bound
@@ -74,6 +76,7 @@ class LeakyRelu(Unary):
 
     def evaluate(self, *inputs: Array) -> Array:
         """One rounding; NaN stays NaN."""
+        # Not max(x, x * slope), which is another function for slopes above 1.
         x = inputs[0]
         return np.where(x >= 0, x, x * self.slope)
 
@@ -140,6 +143,7 @@ class Elu(Rising):
 
     def evaluate(self, *inputs: Array) -> Array:
         """Each operation rounded once, `special.expm1` as stated there."""
+        # Bounded by 0, as e**x of a large x would become infinite in the branch that is not taken.
         x = inputs[0]
         below = special.expm1(np.minimum(x, 0.0) * self.input_scale) * (self.alpha * self.scale)
         return np.where(x > 0, x * self.scale, below)
@@ -200,7 +204,7 @@ class Sigmoid(Rising):
 
     def waver(self, x: Array, result: Array) -> Array:
         """The last bits; 0 where the result is 0, 0.5 or 1."""
-        return last_bits(x, result, -_POWER_END, _SIGMOID_END)
+        return last_bits(x, result, -POWER_END, _SIGMOID_END)
 
     def limits(self) -> tuple[float, float]:
         """From 0 to 1."""
@@ -245,7 +249,7 @@ class Silu(Valley):
 
     def waver(self, x: Array, result: Array) -> Array:
         """The last bits; 0 where the result is 0 or x."""
-        return last_bits(x, result, -_POWER_END, _SIGMOID_END)
+        return last_bits(x, result, -POWER_END, _SIGMOID_END)
 
 
 @dataclass(frozen=True)
@@ -266,7 +270,7 @@ class Mish(Valley):
 
     def waver(self, x: Array, result: Array) -> Array:
         """The last bits; 0 where the result is 0 or x."""
-        return last_bits(x, result, -_POWER_END, _SIGMOID_END)
+        return last_bits(x, result, -POWER_END, _SIGMOID_END)
 
 
 @dataclass(frozen=True)
@@ -346,7 +350,7 @@ class Softplus(Unary):
     def waver(self, x: Array, result: Array) -> Array:
         """The last bits; 0 behind the threshold, and where the result is 0 or x."""
         scaled = x * self.beta
-        exact = (scaled > min(self.threshold, _SIGMOID_END)) | (scaled <= -_POWER_END)
+        exact = (scaled > min(self.threshold, _SIGMOID_END)) | (scaled <= -POWER_END)
         return np.where(exact, 0.0, _LAST_BITS * np.abs(result) + _UNDERFLOW)
 
     def limits(self) -> tuple[float, float]:

@@ -12,11 +12,9 @@ from nnhw.errors import IrError
 from nnhw.ir.types import IntType, TensorType
 
 from . import special
-from .activation import Rising, Valley, last_bits
+from .activation import POWER_END, Rising, Valley, last_bits
 from .base import RISING, Array, Operand
 from .elementwise import Binary
-
-_POWER_END = 746.0  # e**-x is 0 from here on, here and in PyTorch
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ class Exp(Rising):
 
     def waver(self, x: Array, result: Array) -> Array:
         """The last bits; 0 where the result is 0 or 1."""
-        return last_bits(x, result, -_POWER_END, np.inf)
+        return last_bits(x, result, -POWER_END, np.inf)
 
     def limits(self) -> tuple[float, float]:
         """From 0 to infinity."""
@@ -149,6 +147,7 @@ class Extreme(Binary):
             )
         if all(kind.bipolar for kind in types):
             return operands[0].type
+        # Both extremes rise in both operands, so the ends of the result are those of the ends.
         low, high = (int(self.evaluate(*(np.array([getattr(t, end)]) for t in types))[0]) for end in ("low", "high"))
         return TensorType(shapes[0], IntType(low, high))
 

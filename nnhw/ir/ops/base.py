@@ -71,6 +71,7 @@ class Op(ABC):
         if self.arity not in (ANY, len(operands)):
             raise IrError(f"{self.name} takes {self.arity} inputs, got {len(operands)}")
         for position, operand in enumerate(operands):
+            # A constant in the place of a value would have no batch axis.
             wanted = position in self.parameters
             if wanted != (operand.value is not None):
                 raise IrError(f"input {position} of {self.name} must {'' if wanted else 'not '}be a constant")
@@ -124,6 +125,7 @@ class Op(ABC):
 
 RISING = np.array(1)
 FALLING = np.array(-1)
+"""Trends of ops that move in one direction in all channels; see `Op.trend`."""
 
 
 def int_operand(operand: Operand, role: str) -> IntType:

@@ -169,6 +169,7 @@ def has_reciprocal(scale: Array) -> Array:
     """Return where scales are positive float32 numbers with a finite float32 reciprocal, bool of their shape."""
     with np.errstate(over="ignore"):
         single = scale.astype(np.float32)
+        # Where a scale underflows to 0 the result is False anyway; 1 only avoids the warning of the division.
         inverse = np.float32(1) / np.where(single > 0, single, 1)
     result: Array = (single == scale) & (single > 0) & np.isfinite(inverse)
     return result

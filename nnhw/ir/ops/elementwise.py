@@ -101,6 +101,7 @@ class Binary(Op):
         except ValueError as error:
             raise IrError(f"shapes do not broadcast: {left.type} and {right.type}") from error
         values = [operand.type.shape for operand in operands if operand.value is None]
+        # Only constants are repeated: an engine that adds two streams takes an element of each at a time.
         if any(value != shape for value in values):
             raise IrError(f"shapes do not fit without repeating a value: {left.type} and {right.type}")
         return TensorType(tuple(shape), FLOAT)
@@ -221,6 +222,7 @@ class BatchNorm(Op):
 
     def affine(self, weight: Array, bias: Array, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Return alpha and shift, float64 [channels]."""
+        # Infinity and NaN of odd parameters are reported where a region is evaluated, with channel and remedy.
         with np.errstate(divide="ignore", invalid="ignore"):
             inverse = 1.0 / np.sqrt(variance + self.eps)
             alpha = inverse * weight

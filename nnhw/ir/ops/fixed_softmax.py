@@ -62,6 +62,7 @@ class FixedSoftmax(AlongAxis):
         """Return whole numbers 0..255 in float64."""
         axis = self.axis + 1
         distance = inputs[0] - inputs[0].max(axis=axis, keepdims=True)
+        # Far ones are computed with a distance of 0, as their shift to the left could overflow, and left out.
         far = distance < self.least
         powers = _exp(_product(np.where(far, 0, distance) << self.left, self.multiplier))
         total = np.where(far, 0, _divided(powers, 12)).sum(axis=axis, keepdims=True)
@@ -115,6 +116,7 @@ def _exp_near(x: Array) -> Array:
 
 def _reciprocal(x: Array) -> Array:
     """Return 1 / (1 + x) for fractions 0..1 of 31 bits, by three steps of Newton's method."""
+    # Newton's method needs an argument of 1/2..1, so it gives the reciprocal of half of 1 + x, in 29 fraction bits.
     half = (x + _ONE + 1) >> 1
     guess = _FIRST_GUESS + _product(half, _SLOPE)
     for _ in range(3):

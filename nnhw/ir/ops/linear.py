@@ -17,6 +17,7 @@ from .base import Array, Op, Operand, Pair, int_operand
 _EXACT_BELOW: tuple[tuple[int, type[np.generic]], ...] = ((2**24, np.float32), (2**53, np.float64))
 """Bounds of the integers that each float type holds exactly, the fastest type first."""
 _PADDED_MAX = 1 << 28
+"""Most elements of a padded channel, as many as a value may have in all (`verify.ELEMENTS_MAX`)."""
 _SUMS_BELOW = 2.0**62
 """Bound on sums of products, half of what int64 holds: they are compared with it as float64, which rounds them."""
 
@@ -86,6 +87,7 @@ class Conv2d(Op):
         dtype = _exact_dtype(x, rows.T)
         top, left = self.padding
         padded = np.pad(x.astype(dtype), ((0, 0), (0, 0), (top, top), (left, left)))
+        # A product for each group: one for all would be mostly products with 0.
         sums = []
         for group in range(self.groups):
             channels = padded[:, group * per_group : (group + 1) * per_group]
@@ -151,7 +153,12 @@ def _exact_dtype(x: Array, weight: Array) -> type[np.generic]:
     Range: in floating point every product and every partial sum is an integer; below 2**24 (float32) or 2**53
     (float64) all of them are exact, in whatever order and with or without fused multiply-add.
     """
-    bound = int(np.abs(x).max(initial=0)) * int(np.abs(weight).sum(axis=0).max(initial=0))
+    return exact_dtype(int(np.abs(x).max(initial=0)) * int(np.abs(weight).sum(axis=0).max(initial=0)))
+
+
+def exact_dtype(bound: int) -> type[np.generic]:
+    """Return the fastest dtype in which integers up to `bound` are exact."""
+    # NumPy multiplies matrices of floats by a library, and those of integers by plain loops.
     return next((dtype for limit, dtype in _EXACT_BELOW if bound < limit), np.int64)
 
 

@@ -12,9 +12,10 @@ from nnhw.errors import IrError
 from nnhw.ir.types import IntType, TensorType
 
 from .base import Array, Op, Operand, int_operand
+from .linear import exact_dtype
 
 _SUMS_BELOW = 1 << 62
-_EXACT_BELOW: tuple[tuple[int, type[np.generic]], ...] = ((1 << 24, np.float32), (1 << 53, np.float64))
+"""Bound on the sums of products, half of what int64 holds, as for linear layers."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +60,9 @@ class MatrixProduct(Op):
         """Return int64 [N, .., m, n], exact."""
         left = inputs[0].swapaxes(-1, -2) if self.transpose_left else inputs[0]
         right = inputs[1].swapaxes(-1, -2) if self.transpose_right else inputs[1]
-        # NumPy multiplies float matrices far faster than integers; they are exact if every partial sum is below the
-        # bound.
+        # No partial sum is greater, in whatever order it is computed.
         bound = int(np.abs(left).max(initial=0)) * int(np.abs(right).max(initial=0)) * left.shape[-1]
-        dtype = next((dtype for limit, dtype in _EXACT_BELOW if bound < limit), np.int64)
+        dtype = exact_dtype(bound)
         product: Array = left.astype(dtype) @ right.astype(dtype)
         return product.astype(np.int64)
 

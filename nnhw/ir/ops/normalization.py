@@ -24,9 +24,12 @@ RECIPROCAL_BITS = 16
 ROOT_BITS = 18
 """Most bits of a number, once it is normalized, whose reciprocal square root is taken; even."""
 MOST_FRACTION_BITS = 15
+"""Most fraction bits of a result: a code of 16 bits holds it and its sign."""
 _GREATEST_POWER = (1 << RECIPROCAL_BITS) - 1
 _NORMS_BELOW = 1 << 31
+"""Bound on n times the greatest magnitude of x: its square, which bounds all sums, has 62 bits."""
 _TOTALS_BELOW = 1 << 40
+"""Bound on the sum of a softmax's powers of 16 bits: those of 2**24 elements."""
 
 
 def bit_length(number: Array) -> Array:
@@ -45,6 +48,7 @@ def reciprocal(number: Array) -> tuple[Array, Array]:
     r = floor((2**s - 1) / number), 2**15 <= r < 2**16. Range: numbers 1..2**40 - 1.
     """
     shift = bit_length(number) + (RECIPROCAL_BITS - 1)
+    # Less 1, so that the reciprocal of a power of two has 16 bits as well.
     return ((np.int64(1) << shift) - 1) // number, shift
 
 
@@ -133,6 +137,7 @@ class IntegerSoftmax(AlongAxis):
     def powers(self, x: Array, table: Array, keep: Array) -> Array:
         """Return the power of each element, int64 of the shape of x."""
         kept = np.broadcast_to(keep, x.shape).astype(bool)
+        # The greatest of the kept ones: the power of a distance below 0 is in no table.
         greatest = np.where(kept, x, np.iinfo(np.int64).min).max(axis=self.axis + 1, keepdims=True)
         result: Array = np.where(kept, table[np.clip(greatest - x, 0, len(table) - 1)], 0)
         return result

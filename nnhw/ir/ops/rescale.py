@@ -14,6 +14,7 @@ from nnhw.ir.types import IntType, TensorType
 from .base import Array, Op, Operand, int_operand
 
 ROUNDINGS = ("single", "double")
+"""Names of the roundings, which `Rescale` defines."""
 FRACTION_BITS = 31
 """Fraction bits of a multiplier."""
 MOST_LEFT, MOST_RIGHT = 30, 31
@@ -91,6 +92,7 @@ class Rescale(Op):
             raise IrError(
                 f"rescale needs multipliers of 0..2**31 - 1 and exponents of -31..30, got {multiplier} and {exponent}"
             )
+        # 'single' shifts once, to the right by 31 - exponent: a positive exponent makes no number longer.
         left = self.shift + (0 if self.rounding == "single" else max(exponent, 0))
         half = FRACTION_BITS - 1 - (exponent if self.rounding == "single" else 0)
         most = (max(abs(sums.low + bias), abs(sums.high + bias)) * multiplier << left) + (1 << half)
@@ -103,6 +105,7 @@ class Rescale(Op):
 
 def _rounded(number: Array, shift: Array) -> Array:
     """Return number / 2**shift, rounded to the nearest, ties up."""
+    # 0 for a shift of 0, for which 1 << (shift - 1) would be undefined.
     half = (np.int64(1) << shift) >> 1
     result: Array = (number + half) >> shift
     return result

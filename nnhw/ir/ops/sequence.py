@@ -70,6 +70,7 @@ class Scan(Op):
             if operand.type.is_sequence or not fits(operand.type, node.type):
                 raise IrError(f"state '{node.name}' of scan begins as {node.type}, got {_kind(operand)}")
         for following, node in zip(self.body.output_nodes[1:], self.states, strict=True):
+            # Not only within its range: hardware keeps a state in a register of one width.
             if following.type != node.type:
                 raise IrError(
                     f"state '{node.name}' of scan is {node.type}, and a step makes {following.type} of it; a state "

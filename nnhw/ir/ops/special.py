@@ -21,11 +21,15 @@ _LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10
 _EXP_LOWEST, _EXP_HIGHEST = -746.0, 710.0
 # The remainder at ln(2) / 2 is below 2**-57.
 _EXP_TERMS = [float(Fraction(1, math.factorial(k))) for k in range(14)]
+# Below this |x| the series takes over from exp(x) - 1, which cancels more bits the closer x is to 0.
 _EXPM1_REACH = 0.5
 _EXPM1_TERMS = [float(Fraction(1, math.factorial(k))) for k in range(1, 18)]
 # The remainder at 1 / 3 is below 2**-57.
 _ATANH_TERMS = [float(Fraction(1, 2 * k + 1)) for k in range(18)]
+# Below this |x|, 1 - 2 p / (1 + p) would cancel bits.
 _TANH_REACH = 2.0
+# Where the series, which needs more terms for larger x, gives way to the fraction, which needs more levels for smaller
+# x.
 _ERF_REACH = 2.0
 _ERF_TERMS = 48
 _ERFC_LEVELS = 48
@@ -36,6 +40,7 @@ _SQRT_PI = 1.7724538509055159
 
 def exp(x: Array) -> Array:
     """Return e**x: 2**k times the Taylor series of e**r with 14 terms, for x = k * ln(2) + r and |r| <= ln(2) / 2."""
+    # NaN as an exponent of two would be an undefined integer; it is put back at the end.
     bounded = np.clip(np.nan_to_num(x, nan=0.0), _EXP_LOWEST, _EXP_HIGHEST)
     k = np.rint(bounded * _LOG2_E)
     r = (bounded - k * _LN2_HIGH) - k * _LN2_LOW

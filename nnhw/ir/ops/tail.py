@@ -42,6 +42,7 @@ class Softmax(AlongAxis):
 
     def evaluate(self, *inputs: Array) -> Array:
         """In float64."""
+        # The library's exp: only the host computes it, behind all codes, so its last bits decide on no code.
         powers = np.exp(inputs[0] - inputs[0].max(axis=self.axis + 1, keepdims=True))
         result: Array = powers / powers.sum(axis=self.axis + 1, keepdims=True)
         return result

@@ -52,6 +52,7 @@ class Threshold(Op):
             raise IrError(f"descending must be boolean, got {falls.dtype}")
         if (np.diff(rows, axis=1) < 0).any():
             raise IrError("the thresholds of a channel must be sorted")
+        # With two steps there would be three codes, one of them 0.
         if self.bipolar and (rows.shape[1] != 1 or self.low != -1):
             raise IrError(f"a bipolar threshold has one step and low -1, got {rows.shape[1]} steps and low {self.low}")
         return TensorType(x.type.shape, BIPOLAR if self.bipolar else IntType(self.low, self.low + rows.shape[1]))

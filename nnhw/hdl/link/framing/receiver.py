@@ -12,6 +12,8 @@ from nnhw.hdl.link.crc import Crc32, initial_before
 from nnhw.protocol import CRC_BYTES, HEADER_BYTES, Command, Reason
 
 COMMAND_BITS = 3
+"""Low bits of a command that are kept: they tell all commands of the host apart."""
+# Frames with any other command are dropped, with the reason COMMAND.
 _KNOWN = (Command.IDENTIFY, Command.RESET, Command.DATA, Command.STATUS)
 _KNOWN_LOADABLE = (*_KNOWN, Command.LOAD, Command.PROGRAM)
 
@@ -21,6 +23,7 @@ def reason_bits(loadable: bool) -> int:
     return 3 if loadable else 2
 
 
+# Positions of a decoded frame's bytes in its half of the memory, as the decoder counts them.
 _COMMAND_AT = CobsDecoder.FIRST + 1
 _SEQUENCE_AT = _COMMAND_AT + 1
 _PAYLOAD_AT = CobsDecoder.FIRST + 1 + HEADER_BYTES
@@ -183,6 +186,7 @@ class FrameReceiver(wiring.Component):
         is_data, is_reset = self.command == Command.DATA, self.command == Command.RESET
         if self._loadable:
             is_data = is_data | (self.command == Command.LOAD)
+        # A delimiter closes a frame only behind other bytes: several of them in a row mean nothing.
         delimiter, inside, closes = self._zero.all(), Signal(), Signal()
         m.d.comb += [
             self._cobs.enable.eq(at.receive & self._fresh & ~delimiter),
@@ -204,6 +208,7 @@ class FrameReceiver(wiring.Component):
             at.wait.eq((at.judge & passes & is_data) | (at.wait & ~self._idle & ~self._lost)),
             at.ask.eq((at.judge & passes & ~is_data & ~is_reset) | at.reset | (at.ask & ~self.answered)),
         ]
+        # A byte may be lost before its frame is at work, so this is kept until a frame has been dropped for it.
         with m.If(self.overrun):
             m.d.sync += self._lost.eq(1)
         with m.Elif(at.drop):

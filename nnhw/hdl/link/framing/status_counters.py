@@ -11,6 +11,7 @@ from amaranth.lib.wiring import In, Out
 WIDE = 3
 """Wide counters: cycles, input waits, output waits."""
 _BYTES = 4
+"""Bytes of a wide counter."""
 PERIOD = WIDE * _BYTES
 """Cycles in which the ring turns once: it has a byte for each."""
 

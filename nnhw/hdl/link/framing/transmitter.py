@@ -25,6 +25,7 @@ from nnhw.protocol import (
     DeviceIdentity,
 )
 
+# Commands of the device without the bit that all its frames have, which is added where the command is sent.
 RESULT = Command.RESULT & ~ANSWER
 ERROR = Command.ERROR & ~ANSWER
 TAKEN = Command.TAKEN & ~ANSWER
@@ -179,6 +180,7 @@ class FrameTransmitter(wiring.Component):
 
     def _last(self, m: Module) -> Signal:
         """Return whether the payload is complete with `_index` bytes."""
+        # The length of each kind is a constant, so a bit of it is an OR of the kinds whose length has that bit.
         length, last = Signal(8), Signal()
         fixed = self._array_id is None
         longest = min(self._identity.output_bytes, PAYLOAD_LIMIT_BYTES) if fixed else PAYLOAD_LIMIT_BYTES
@@ -382,6 +384,7 @@ class FrameTransmitter(wiring.Component):
             ]
             with m.If(ends):
                 m.d.sync += busy.eq(0)
+        # A frame begins with the code byte in front of its first byte, see `CobsEncoder.position`.
         with m.If(self._sent):
             m.d.sync += position.eq(Const(CobsEncoder.FIRST, 8))
         with m.If(self._hand_over):
