@@ -29,6 +29,7 @@ BOARD_NAMES = (
 # A board file may come from anybody: nothing but a class of this package is imported for it.
 _PLATFORM = re.compile(r"amaranth_boards\.[A-Za-z]\w*:[A-Za-z]\w*", re.ASCII)
 _NUMBER_MAX = (1 << 32) - 1
+"""Greatest whole number that a board file may have; larger ones are mistakes."""
 FLASH_BLOCK_BYTES = 0x10000
 """Largest block that flash erases at once."""
 

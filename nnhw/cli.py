@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from nnhw.flow.options import Options
     from nnhw.flow.tools.progress import Progress
 
+# Results go to standard output and all else to standard error, so that results can be piped.
 OUT = Console()
 ERR = Console(stderr=True)
+# 130 is 128 + SIGINT, as a shell reports a process that Ctrl-C has ended.
 EXIT_ERROR, EXIT_INTERRUPTED = 1, 130
 
 
@@ -55,6 +57,7 @@ def _show_error(error: NnhwError) -> None:
 app = typer.Typer(
     cls=_Commands,
     no_args_is_help=True,
+    # An exception that is no NnhwError is a mistake of nnhw: a report of it needs the plain traceback.
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -315,6 +318,7 @@ def fit(
         progress=_progress(),
     )
     OUT.print(render_fits(found))
+    # Scripts ask by the exit code whether the model fits anywhere.
     if not found.fitting:
         raise typer.Exit(EXIT_ERROR)
 
@@ -421,6 +425,7 @@ def trust(build: BuildPath) -> None:
 @app.command()
 def program(build: BuildPath) -> None:
     """Load a build into the board that is plugged in."""
+    # Under another name, as the command has that of the function.
     from nnhw.flow.running.finished import program as load
 
     load(build, _progress())

@@ -95,13 +95,17 @@ _CRC_OF_SESSION = tuple(zlib.crc32(bytes((session,)), 0xFFFFFFFF) ^ 0xFFFFFFFF f
 """Start value for `zlib.crc32` of a frame, by session; with that of session 0 it gives the plain CRC-32."""
 
 IDENTITY_FORMAT = struct.Struct("<4sB8sIII")
+"""Magic, version, hash of the model, bytes of an image, bytes of an output, clock in Hz: see `DeviceIdentity`."""
 STATUS_FORMAT = struct.Struct("<IIIHB")
+"""Cycles, cycles of waiting for input and for output, results, bad frames: see `Counters`."""
 PROGRAM_FORMAT = struct.Struct("<BBIII")
+"""State, reason, CRC, bytes of an output, id of the array: see `ProgramStatus`."""
 
 
 class Command(enum.IntEnum):
     """First byte of a frame."""
 
+    # These numbers are in bitstreams and exported drivers, too: a change of one needs another PROTOCOL_VERSION.
     IDENTIFY = 0x01
     RESET = 0x02
     DATA = 0x03

@@ -8,6 +8,7 @@ devices 1.2.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import cocotb
@@ -21,9 +22,10 @@ from .usb_packets import PacketError, Pid, data_packet, head, parse, token
 ATTEMPTS = 3
 """Transactions without an answer after which a computer gives an endpoint up. Source: USB 2.0, 8.6.1 and 10.2.6."""
 ADDRESS, CONTROL_BYTES = 21, 64
-FAULTS = ("o_bit", "i_bit", "i_ack", "o_ack", "token", "cut")
+FAULTS = ("o_bit", "i_bit", "i_ack", "o_ack", "token", "cut", "halt")
 """Faults on the wires, each in one transaction: a bit of a packet to the device or from it is turned, the computer's or
-the device's ACK gets lost, a token is damaged, and a packet to the device ends early."""
+the device's ACK gets lost, a token is damaged, and a packet to the device ends early. With the last one, the computer
+takes both endpoints to be halted, as after a STALL, and has them go on, as drivers of serial ports do."""
 CONTROL_S = 10e-3
 """Longest time in which a device says NAK to a request."""
 
@@ -32,11 +34,16 @@ class Silence(Exception):
     """No answer came, or none that counts."""
 
 
-class Wires(Protocol):
-    """What carries packets: the wires of full speed, or a PHY with those of high speed.
+class Stalled(Exception):
+    """The device refuses a request."""
 
-    Members
-    -------
+
+@dataclass(frozen=True)
+class Speed:
+    """What a computer does at a speed of the bus.
+
+    Parameters
+    ----------
     packet_bytes: largest bulk packet.
     frame_s, frame_parts: time from one SOF to the next, and how many of them have the same number.
     last_s: time before the end of a frame in which no transaction begins: the longest one ends before.
@@ -50,11 +57,35 @@ class Wires(Protocol):
     frame_parts: int
     last_s: float
     idle_s: float
-    is_fast: bool
-    batched: bool
+    is_fast: bool = False
+    batched: bool = False
 
-    async def reset(self) -> None:
-        """Wait for the device, and reset the bus.
+
+FULL = Speed(packet_bytes=64, frame_s=1e-3, frame_parts=1, last_s=1000 / 12e6, idle_s=5e-6)
+HIGH = Speed(512, frame_s=125e-6, frame_parts=8, last_s=12e-6, idle_s=0.5e-6, is_fast=True, batched=True)
+SPEEDS = {"full": FULL, "high": HIGH}
+
+
+class Wires(Protocol):
+    """What carries packets: the wires of full speed, or a PHY with those of either speed.
+
+    Members
+    -------
+    speeds: those that the device has.
+    """
+
+    speeds: tuple[Speed, ...]
+
+    async def reset(self, speed: Speed) -> None:
+        """Wait for the device, and reset the bus, behind a port of a speed.
+
+        Raises
+        ------
+        BenchFailure: the device does not do what the standard demands of it.
+        """
+
+    async def suspend(self) -> None:
+        """Leave the wires at rest until the device must be suspended, and resume.
 
         Raises
         ------
@@ -80,6 +111,7 @@ class UsbHost:
     ----------
     scale: simulated seconds for each real one.
     fault_every: transactions with bytes between two faults; 0: there are none.
+    o_first: as long as the device takes bytes it is not asked for any, so that its packets get long.
 
     Members
     -------
@@ -87,9 +119,9 @@ class UsbHost:
     faults: that were injected. pings: that were sent.
     """
 
-    def __init__(self, wires: Wires, scale: float, fault_every: int = 0) -> None:
-        self._wires, self._scale = wires, scale
-        self._fault_every, self._until_fault = fault_every, fault_every
+    def __init__(self, wires: Wires, scale: float, fault_every: int = 0, o_first: bool = False) -> None:
+        self._wires, self._scale, self._speed = wires, scale, wires.speeds[0]
+        self._fault_every, self._until_fault, self._o_first = fault_every, fault_every, o_first
         self._frame, self._next_frame_s = 0, 0.0
         self.outgoing, self.incoming, self._arrived = bytearray(), bytearray(), bytearray()
         self.faults = self.pings = 0
@@ -106,8 +138,8 @@ class UsbHost:
         """Let real time pass."""
         await Timer(max(1, round(seconds * self._scale * 1e12)), unit="ps")
 
-    async def plug_in(self) -> None:
-        """Reset the bus, enumerate the device, and begin to move bytes.
+    async def plug_in(self, speed: Speed) -> None:
+        """Reset the bus, enumerate the device, and begin to move bytes, at a port of a speed that the device has.
 
         Raises
         ------
@@ -117,9 +149,17 @@ class UsbHost:
             waiting.clear()
         self._address = self._i_toggle = self._o_toggle = 0
         self._must_ping = False
-        await self._wires.reset()
+        await self._wires.reset(speed)
+        self._speed = speed
         self._next_frame_s = self.now()
         await self._enumerate()
+        self._pump = cocotb.start_soon(self._move())
+
+    async def sleep(self) -> None:
+        """Suspend the bus where the next transaction would begin, and go on behind it as before."""
+        await self.pull_out()
+        await self._wires.suspend()
+        self._next_frame_s = self.now()
         self._pump = cocotb.start_soon(self._move())
 
     async def pull_out(self) -> None:
@@ -142,7 +182,10 @@ class UsbHost:
         await self.wait(2e-6)
         self._address = ADDRESS
         total = int.from_bytes((await self.control(0x80, 6, 0x0200, 0, 9))[2:4], "little")
-        await self._find_endpoints(await self.control(0x80, 6, 0x0200, 0, total), total)
+        found = await self.control(0x80, 6, 0x0200, 0, total)
+        self._o_endpoint, self._i_endpoint = _endpoints_of(found, total, 2, self._speed)
+        await self._look_at_other_speed(device, total)
+        await self._ask_too_much()
         for index in (device[14], device[15]):
             text = await self.control(0x80, 6, 0x0300 | index, 0x0409, 255)
             if len(text) < 4 or text[0] != len(text) or text[1] != 3:
@@ -150,24 +193,34 @@ class UsbHost:
         await self.control(0x00, 9, 1, 0, 0)
         await self.control(0x21, 0x20, 0, 0, 7, bytes((0x00, 0xC2, 0x01, 0x00, 0, 0, 8)))
 
-    async def _find_endpoints(self, text: bytes, total: int) -> None:
-        """Take the two bulk endpoints of the interface for data from a configuration."""
-        if len(text) != total:
-            raise BenchFailure(f"the configuration has {len(text)} bytes, and says {total}")
-        found, sizes, kind, at = dict[int, int](), set[int](), -1, 0
-        while at < total:
-            part = text[at : at + text[at]]
-            at += text[at]
-            if part[1] == 4:
-                kind = part[5]
-            if part[1] == 5 and kind == 0x0A and part[3] & 3 == 2:
-                found[part[2] >> 7] = part[2] & 0xF
-                sizes.add(int.from_bytes(part[4:6], "little"))
-        if found.keys() != {0, 1}:
-            raise BenchFailure(f"the configuration has the endpoints {found} for the data of a serial port")
-        if sizes != {self._wires.packet_bytes}:
-            raise BenchFailure(f"the endpoints have packets of {sizes} bytes, not {self._wires.packet_bytes}")
-        self._o_endpoint, self._i_endpoint = found[0], found[1]
+    async def _look_at_other_speed(self, device: bytes, total: int) -> None:
+        """Read what the device would be at its other speed; one without refuses. Source: USB 2.0, 9.6.2 and 9.6.4."""
+        others = [speed for speed in self._wires.speeds if speed != self._speed]
+        if not others:
+            await self.refused(0x80, 6, 0x0600, 0, 10)
+            return
+        qualifier = await self.control(0x80, 6, 0x0600, 0, 10)
+        if qualifier != bytes((10, 6)) + device[2:8] + device[17:18] + bytes(1):
+            raise BenchFailure(f"the qualifier of the device {device.hex()} is {qualifier.hex()}")
+        _endpoints_of(await self.control(0x80, 6, 0x0700, 0, 255), total, 7, others[0])
+
+    async def _ask_too_much(self) -> None:
+        """Make requests that the device does not know; those behind them are answered as if there were none.
+
+        A second configuration, a string, the lines of a modem, which every system sets, and a vendor's request.
+        """
+        await self.refused(0x80, 6, 0x0201, 0, 9)
+        await self.refused(0x80, 6, 0x0309, 0x0409, 255)
+        await self.refused(0x21, 0x22, 3, 0, 0)
+        await self.refused(0xC0, 1, 0, 0, 4)
+
+    async def refused(self, kind: int, request: int, value: int, index: int, length: int) -> None:
+        """Make a request that the device must answer by STALL. Raises BenchFailure: it does not."""
+        try:
+            answer = await self._ask(kind, request, value, index, length)
+        except Stalled:
+            return
+        raise BenchFailure(f"the device answers {answer.hex()} to the unknown request {kind:#x}, {request}, {value:#x}")
 
     async def control(self, kind: int, request: int, value: int, index: int, length: int, data: bytes = b"") -> bytes:
         """Make a request at endpoint 0, and return what comes; `data` is sent.
@@ -176,6 +229,13 @@ class UsbHost:
         ------
         BenchFailure: the device refuses it.
         """
+        try:
+            return await self._ask(kind, request, value, index, length, data)
+        except Stalled:
+            raise BenchFailure(f"the device refuses the request {kind:#x}, {request}, {value:#x}") from None
+
+    async def _ask(self, kind: int, request: int, value: int, index: int, length: int, data: bytes = b"") -> bytes:
+        """Make a request; see `control`. Raises Stalled: the device refuses it."""
         setup = bytes((kind, request)) + b"".join(word.to_bytes(2, "little") for word in (value, index, length))
         await self._until_taken(Pid.SETUP, 0, Pid.DATA0, setup)
         answer, toggle = b"", 1
@@ -223,22 +283,33 @@ class UsbHost:
         silent = 0
         while self._pump is not None and silent < ATTEMPTS:
             await self._keep_frames()
+            if self._fault_every and FAULTS[self.faults % len(FAULTS)] == "halt":
+                await self._go_on_behind_halts()
             moved, answered = False, True
             for one in (self._move_out, self._move_in):
+                if moved and self._o_first:
+                    break
                 try:
                     moved |= await one()
                 except Silence:
-                    answered, self._must_ping = False, self._wires.is_fast
+                    answered, self._must_ping = False, self._speed.is_fast
             silent = 0 if answered else silent + 1
             if not moved and answered:
-                await self.wait(self._wires.idle_s)
+                await self.wait(self._speed.idle_s)
+
+    async def _go_on_behind_halts(self) -> None:
+        """Clear the halts of both endpoints, behind which their packets begin with DATA0. Source: USB 2.0, 9.4.5."""
+        self.faults += 1
+        for endpoint in (self._o_endpoint, self._i_endpoint | 0x80):
+            await self.control(0x02, 1, 0, endpoint, 0)
+        self._o_toggle = self._i_toggle = 0
 
     async def _move_out(self) -> bool:
-        part = bytes(self.outgoing[: self._wires.packet_bytes])
+        part = bytes(self.outgoing[: self._speed.packet_bytes])
         if not part or (self._must_ping and not await self._ping()):
             return False
         if not await self._give(Pid.OUT, self._o_endpoint, _DATA[self._o_toggle], part):
-            self._must_ping = self._wires.is_fast
+            self._must_ping = self._speed.is_fast
             return False
         self._o_toggle ^= 1
         del self.outgoing[: len(part)]
@@ -259,7 +330,11 @@ class UsbHost:
         if part is None:
             return False
         self._i_toggle ^= 1
-        (self._arrived if self._wires.batched else self.incoming).extend(part)
+        if len(part) > self._speed.packet_bytes:
+            raise BenchFailure(
+                f"the device sends a packet of {len(part)} bytes, {self._speed.packet_bytes} are allowed"
+            )
+        (self._arrived if self._speed.batched else self.incoming).extend(part)
         return True
 
     async def _give(self, pid: Pid, endpoint: int, toggle: Pid, payload: bytes) -> bool:
@@ -278,7 +353,9 @@ class UsbHost:
         if fault == "o_ack":
             raise Silence
         # NYET: it took this one, and has no room for the next one. Source: USB 2.0, 8.5.1.
-        taken = (Pid.ACK, Pid.NYET) if self._wires.is_fast and endpoint else (Pid.ACK,)
+        taken = (Pid.ACK, Pid.NYET) if self._speed.is_fast and endpoint else (Pid.ACK,)
+        if kind == Pid.STALL and not endpoint:
+            raise Stalled
         if kind not in (*taken, Pid.NAK):
             raise BenchFailure(f"the device answers {kind.name} to a packet on endpoint {endpoint}")
         self._must_ping = kind == Pid.NYET
@@ -295,6 +372,8 @@ class UsbHost:
         kind, payload = await self._receive(self._turned)
         if kind == Pid.NAK:
             return None
+        if kind == Pid.STALL and not endpoint:
+            raise Stalled
         if kind not in _DATA:
             raise BenchFailure(f"the device answers {kind.name} where endpoint {endpoint} is asked for bytes")
         is_lost = endpoint and self._next_fault(("i_ack",)) == "i_ack"
@@ -320,18 +399,18 @@ class UsbHost:
 
     async def _keep_frames(self) -> None:
         """Begin a frame when it is time; none of the transactions reaches into the next one."""
-        wires = self._wires
+        speed = self._speed
         while True:
             left_s = self._next_frame_s - self.now()
-            if left_s > wires.last_s:
+            if left_s > speed.last_s:
                 return
             if left_s > 0:
                 await self.wait(left_s)
             self.incoming += self._arrived
             self._arrived.clear()
-            await wires.send(token(Pid.SOF, self._frame // wires.frame_parts))
-            self._frame = (self._frame + 1) % (2048 * wires.frame_parts)
-            self._next_frame_s += wires.frame_s
+            await self._wires.send(token(Pid.SOF, self._frame // speed.frame_parts))
+            self._frame = (self._frame + 1) % (2048 * speed.frame_parts)
+            self._next_frame_s += speed.frame_s
 
     async def _receive(self, harm: Callable[[int], bool] = lambda size: False) -> tuple[Pid, bytes]:
         """Return kind and payload of the device's packet.
@@ -347,6 +426,38 @@ class UsbHost:
             return parse(packet)
         except PacketError:
             raise Silence from None
+
+
+def _endpoints_of(text: bytes, total: int, kind: int, speed: Speed) -> tuple[int, int]:
+    """Return the bulk endpoints for data, to the device and from it, of a configuration at a speed.
+
+    Parameters
+    ----------
+    kind: type of its descriptor.
+
+    Raises
+    ------
+    BenchFailure: it is none, or not that of the speed.
+    """
+    if (len(text), text[1]) != (total, kind):
+        raise BenchFailure(f"the configuration has {len(text)} bytes and type {text[1]}, not {total} and {kind}")
+    found, sizes, interface, at = dict[int, int](), set[int](), -1, 0
+    while at < total:
+        part = text[at : at + text[at]]
+        at += text[at]
+        if part[1] == 4:
+            interface = part[5]
+        size = int.from_bytes(part[4:6], "little")
+        if part[1] == 5 and size > speed.packet_bytes:
+            raise BenchFailure(f"endpoint {part[2]:#x} has packets of {size} bytes, {speed.packet_bytes} are allowed")
+        if part[1] == 5 and interface == 0x0A and part[3] & 3 == 2:
+            found[part[2] >> 7] = part[2] & 0xF
+            sizes.add(size)
+    if found.keys() != {0, 1}:
+        raise BenchFailure(f"the configuration has the endpoints {found} for the data of a serial port")
+    if sizes != {speed.packet_bytes}:
+        raise BenchFailure(f"the endpoints have packets of {sizes} bytes, not {speed.packet_bytes}")
+    return found[0], found[1]
 
 
 _DATA = (Pid.DATA0, Pid.DATA1)

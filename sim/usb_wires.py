@@ -10,6 +10,7 @@ from cocotb.triggers import First, RisingEdge, Timer, ValueChange
 from cocotb.utils import get_sim_time
 
 from .harness import BenchFailure
+from .usb_host import FULL, Speed
 from .usb_packets import Level, PacketError, levels, packet_of
 
 BIT_S = 1 / 12e6
@@ -17,6 +18,8 @@ TURNAROUND_BITS, ANSWER_BITS = 3, 18
 """Pause between two packets, and the longest one before an answer. Source: USB 2.0, 7.1.18 and 7.1.19."""
 RESET_S, PULLUP_S = 50e-6, 5e-3
 """Lengths of a reset, which takes 10 ms on real wires and is the same to a device, and of the wait for the pull-up."""
+SUSPEND_S, RESUME_END_S = 3.1e-3, 1.3e-6
+"""Rest after which a device is suspended, and the end of the K that resumes it. Source: USB 2.0, 7.1.7.6, 7.1.7.7."""
 
 
 class FullSpeedWires:
@@ -27,11 +30,7 @@ class FullSpeedWires:
     scale: simulated seconds for each real one.
     """
 
-    packet_bytes = 64
-    frame_s, frame_parts = 1e-3, 1
-    last_s = 1000 * BIT_S
-    idle_s = 5e-6
-    is_fast = batched = False
+    speeds = (FULL,)
 
     def __init__(self, dut: Any, scale: float, seed: int = 1) -> None:
         self._dut, self._scale = dut, scale
@@ -39,15 +38,24 @@ class FullSpeedWires:
         self._random = random.Random(seed)
         dut.usb_d_p.value, dut.usb_d_n.value = 0, 0
 
-    async def reset(self) -> None:
+    async def reset(self, speed: Speed) -> None:
         """See `sim.usb_host.Wires`, as the others."""
         if not self._dut.usb_pullup.value:
             await First(RisingEdge(self._dut.usb_pullup), Timer(round(PULLUP_S * self._scale * 1e12), unit="ps"))
         if not self._dut.usb_pullup.value:
             raise BenchFailure("usb_pullup: it stays 0, so no computer sees the device")
         for level in (Level.J, Level.SE0, Level.J):
-            self._drive(level)
-            await Timer(round(RESET_S * self._scale * 1e12), unit="ps")
+            await self._hold(level, RESET_S)
+
+    async def suspend(self) -> None:
+        await self._hold(Level.J, SUSPEND_S)
+        await self._hold(Level.K, RESET_S)
+        await self._hold(Level.SE0, RESUME_END_S)
+        self._drive(Level.J)
+
+    async def _hold(self, level: Level, seconds: float) -> None:
+        self._drive(level)
+        await Timer(round(seconds * self._scale * 1e12), unit="ps")
 
     async def send(self, packet: bytes, harm: str = "") -> None:
         if harm == "cut":

@@ -29,7 +29,7 @@ LONGEST = (
     "flow/test_sequences.py",
     "flow/test_style.py",
     "hdl/test_cores.py",
-    "frontend/test_loops.py",
+    "frontend/test_loop_capture.py",
     "flow/test_patching.py",
     "export/test_driver.py",
     "test_docs.py",

@@ -86,7 +86,8 @@ class Tools:
         see; None: there are none.
     block_rams: how yosys makes block RAMs, see `nnhw.flow.implementation.ram_mapping`.
     table: type of the cells for lookup tables whose contents are put in after place and route, see
-        `nnhw.flow.implementation.contents`; None: the contents are part of the design.
+        `nnhw.flow.implementation.contents`; its ports and its parameter are in `CellModels`.
+    fills_block_rams: whether the contents of block RAMs are put in then, too.
     flip_flops: returns yosys commands for a device that restrict the kinds of flip-flops; run before yosys maps them.
     block_ram_columns: returns the places for block RAMs on a device, see `nnhw.flow.implementation.floorplan`; empty
         where nothing is arranged.
@@ -105,7 +106,8 @@ class Tools:
     bitstream: str
     hidden: tuple[str, str] | None
     block_rams: BlockRamMap
-    table: str | None
+    table: str
+    fills_block_rams: bool
     flip_flops: Callable[[str], tuple[str, ...]]
     block_ram_columns: Callable[[str], Columns]
     place_seconds: PlaceSeconds | None = None

@@ -20,7 +20,7 @@ from .wide_joins import simplest_between
 MOST_SHIFT = 40
 """Greatest shift of a line that is tried, in bits."""
 _HALVINGS = 30
-"""Steps of bisection for an end of the interval of ratios: float64 hardly tells more of them apart."""
+"""Steps of bisection for each end of the interval of ratios, which is then known to 2**-30 of the ratio."""
 _INSIDE = (0.05, 0.001)
 """Shares of the interval's width to leave out at both ends, tried in turn: close to an end a line has little room, and
 float64 may judge it wrongly."""

@@ -149,7 +149,7 @@ def _around(op: Op, point: tuple[np.ndarray, ...], library: bool) -> Interval:
     least, most = op.limits()
     low = np.maximum(result - 2.0 * bound, least)
     high = np.minimum(result + 2.0 * bound, most)
-    # Last bits never change the sign of these functions' results, or make them more than 0 away on the other side.
+    # Last bits carry no result across 0: the interval of a negative result ends there, that of any other begins there.
     negative = np.signbit(result)
     return np.where(negative, low, np.maximum(low, 0.0)), np.where(negative, np.minimum(high, 0.0), high)
 

@@ -165,6 +165,7 @@ def read_pattern(function: Callable[..., Any]) -> OpPattern:
             "a pattern of a value alone would be found everywhere"
         )
     names = [*parameters, *(part.label for part in _parts(result) if isinstance(part, OpPattern) and part.label)]
+    # `match.get` would be the method of Mapping, and never the user's value of that name.
     taken = next((name for name in names if hasattr(Match, name) or name in _OF_A_MATCH), None)
     if taken is not None:
         raise InputError(
@@ -204,6 +205,7 @@ def _matches(
     node = graph.node(name)
     if node.op.name != pattern.op or len(node.inputs) != len(pattern.inputs):
         return
+    # Attributes that a pattern does not name may have any value.
     if any(getattr(node.op, key) != value for key, value in pattern.attributes.items()):
         return
     if pattern.label is not None:

@@ -168,6 +168,11 @@ def operators() -> dict[str, ir.Graph]:
             for name, values in zip(("multiplier", "exponent", "bias"), numbers, strict=True)
         ]
         made[builder.name] = builder.build([builder.add("y", Rescale(-3, -128, 127, rounding), [x, *constants])])
+    # The line through its steps rises by 60 a sum, and leaves 32 bits where sums are large.
+    steep = ir.Builder("steep")
+    x = steep.input("x", (4,), low=-8, high=7)
+    sums = x.weighted_sum(x, factors=(1 << 23, 1 << 23))
+    made["steep"] = steep.build(sums.threshold([np.repeat([0, 1, 2, 3], 60)] * 4))
     return made
 
 
@@ -245,7 +250,12 @@ def test_c_of_constants_keeps_the_signs_of_zeros(tmp_path: Path) -> None:
     y = tail.input("y", body.output_nodes[0].type)
     value = tail.add("value", ir.ops.Dequantize(), [y, tail.constant("s", np.array(1.0), TensorType((), FLOAT))])
     zeros = tail.constant("zeros", np.array([0.0, -0.0, 1.0, 1.0]), TensorType((4,), FLOAT))
-    parts = Parts(float_ends(body).head, body, tail.build([tail.add("p", ir.ops.Multiply(), [value, zeros])]))
+    product = tail.add("p", ir.ops.Multiply(), [value, zeros])
+    # Ends that are infinite have no literal in C.
+    above = tail.add("above", ir.ops.Clamp(-6.0, float("inf")), [product])
+    parts = Parts(
+        float_ends(body).head, body, tail.build([tail.add("below", ir.ops.Clamp(float("-inf"), 5.0), [above])])
+    )
     program = make_c(parts.body, parts.head, parts.tail, name="zeros")
     images = operator_images(body)
     made, wanted = compiled([program], tmp_path, "-O1").run(program, parts, images)[2], expected(parts, images)[2]
@@ -321,6 +331,23 @@ def test_program_rejects_files(tmp_path: Path, content: np.ndarray, message: str
     np.save(tmp_path / "x.npy", content)
     done = subprocess.run(["./tiny", "x.npy"], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, f"tiny: {message}\n")
+    two = subprocess.run(["./tiny", "x.npy", "y.npy"], cwd=tmp_path, capture_output=True, text=True)
+    assert (two.returncode, two.stderr) == (1, "tiny: it takes one FILE, and behind it --codes; nothing else\n")
+
+
+@pytest.mark.parametrize(("flag", "said"), [("-ffast-math", "without -ffast-math"), ("-mfpmath=387", "-mfpmath=sse")])
+def test_c_rejects_other_float_arithmetic(flag: str, said: str, tmp_path: Path) -> None:
+    if CC is None or "gcc" not in Path(CC[0]).name or platform.machine() != "x86_64":
+        pytest.skip("flags of gcc for x86")
+    builder = ir.GraphBuilder("tiny_body")
+    x = builder.input("x", TensorType((4,), IntType(0, 3)))
+    parts = float_ends(builder.build([builder.add("y", Permute((0,)), [x])]))
+    write_files(make_c(parts.body, parts.head, parts.tail), tmp_path)
+    for flags, good in (((), True), ((flag,), False)):
+        command = [*CC, *STRICT_FLAGS, *flags, "-fsyntax-only", "tiny.c"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert (done.returncode == 0) is good
+        assert (said in done.stderr) is not good
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

@@ -12,6 +12,7 @@ from nnhw import ir
 from nnhw.errors import ExportError
 from nnhw.export.c import CProgram, make_c
 from nnhw.export.c.c_text import c_type
+from nnhw.export.c.plan import make_plan
 from nnhw.flow.virtual.compiled import find_cc
 from nnhw.passes import Parts, lower, split
 from tests.export.test_c import Library, compiled
@@ -77,6 +78,20 @@ def test_c_goes_on_from_a_copy_of_the_states(library: tuple[Library, list[CProgr
             handle.call(program, "step", np.ascontiguousarray(step), made[which], kept, scratch)
     assert np.array_equal(*made)
     assert isinstance(handle.handle, ctypes.CDLL)
+
+
+def test_states_are_stored_as_callers_have_them() -> None:
+    """A state is in C order even if all its readers could read pixels, and nothing is read behind its end."""
+    builder = ir.Builder("step")
+    x, state = builder.input("x", (8,), low=0, high=7), builder.input("state", (3, 2, 4), low=0, high=7)
+    point = state.conv2d(np.ones((4, 3, 1, 1), np.int64), name="point")
+    flat = state.max_pool2d((1, 1), name="pool").flatten(name="flat")
+    both = point.flatten().linear(np.ones((8, 32), np.int64)).weighted_sum(x, factors=(1, 1))
+    result = both.weighted_sum(flat.linear(np.ones((8, 24), np.int64)), factors=(1, 1))
+    plan = make_plan(builder.build(result, flat))
+    assert plan.values["flat"].storage.in_c_order
+    (layer,) = (layer for layer in plan.layers if layer.name == "layer_point")
+    assert layer.helpers == ["products_uint8_uint8_int32"]
 
 
 def test_export_rejects_a_loop_from_the_end_by_name() -> None:

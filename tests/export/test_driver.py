@@ -44,6 +44,8 @@ COUNT = 8
 """Images of a batch without faults."""
 MANY = 40
 """Images of a batch with faults."""
+FEW = 10
+"""Images of a batch with faults through a whole network, whose cycles take long."""
 OK, NO_ANSWER, OTHER_MODEL, BAD_LINK = 0, 1, 4, 5
 _TRANSFER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
@@ -164,11 +166,11 @@ def test_exported_driver_gives_the_outputs_of_the_model_under_faults(tmp_path: P
         MODEL, name="small", input_bytes=accelerator.device_bytes[0], output_bytes=accelerator.device_bytes[1]
     )
     driver = CDriver(tmp_path / "driver", pins, known, exported=True)
-    codes = np.random.default_rng(1).integers(0, 16, (MANY, 6))
+    codes = np.random.default_rng(1).integers(0, 16, (FEW, 6))
     expected = accelerator.output_format.pack(ir.run(ir.load(build.path / "lower.ir"), codes)[0]).tobytes()
     assert driver.open() == OK
-    pins.fault_rate = 0.05
-    assert driver.infer(accelerator.input_format.pack(codes).tobytes()) == (OK, MANY, expected)
+    pins.fault_rate = 0.2
+    assert driver.infer(accelerator.input_format.pack(codes).tobytes()) == (OK, FEW, expected)
     assert driver.faults > 0
 
 

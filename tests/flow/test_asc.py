@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnhw.flow.implementation.asc import ORDERS, AscLayout, canonical, find_tables, is_distinct, reorder
+from nnhw.flow.implementation.asc import AscLayout
 from nnhw.flow.implementation.filling import table_marks
+from nnhw.flow.implementation.lookup_tables import ORDERS, canonical, find_tables, is_distinct, reorder
 
 TILE = "".join("0" * 54 + "\n" for _ in range(16))
 RAM = "".join(f"{row:064x}\n" for row in range(16))
@@ -77,7 +78,7 @@ def test_find_tables_tells_where_a_table_is_and_how_it_is_connected() -> None:
     layout.set_table((2, 2, 5), reorder(marks["a"], ORDERS[17]))
     layout.set_table((1, 2, 0), reorder(marks["b"], ORDERS[4]))
     layout.set_table((1, 2, 1), 0x8000)
-    assert set(find_tables(layout, marks)) == {("a", (2, 2, 5), ORDERS[17]), ("b", (1, 2, 0), ORDERS[4])}
+    assert set(find_tables(layout.tables, marks)) == {("a", (2, 2, 5), ORDERS[17]), ("b", (1, 2, 0), ORDERS[4])}
 
 
 def test_orders_are_all_ways_to_connect_four_inputs() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnhw.boards import load_board
+from nnhw.families import ICE40
 from nnhw.flow.implementation.contents import TABLE, Parted, marker, part
 from nnhw.hdl.cells import CELLS
 from nnhw.hdl.memory import block_ram, logic_rom
@@ -40,7 +41,7 @@ class Holder(wiring.Component):
 
 
 def parted(words: list[int], written: list[int], logic: list[int], table: int) -> Parted:
-    return part(top_of(Holder(words, written, logic, table), BOARD).rtlil)
+    return part(top_of(Holder(words, written, logic, table), BOARD).rtlil, ICE40)
 
 
 WORDS, WRITTEN, LOGIC = [3, 1, 4, 1, 5, 9, 2, 6], [1] * 8, [1, 2, 3, 4]
@@ -74,9 +75,9 @@ def test_part_leaves_another_skeleton_for_another_design(other: tuple[list[int],
 
 def test_part_leaves_memories_that_keep_their_contents() -> None:
     rtlil = top_of(Holder(WORDS, WRITTEN, LOGIC, 1), BOARD).rtlil
-    found = part(rtlil, ["device.rom"])
+    found = part(rtlil, ICE40, ["device.rom"])
     assert found.memories.keys() == {"device.ram"}
-    other = part(top_of(Holder([0] * 8, WRITTEN, LOGIC, 1), BOARD).rtlil, ["device.rom"])
+    other = part(top_of(Holder([0] * 8, WRITTEN, LOGIC, 1), BOARD).rtlil, ICE40, ["device.rom"])
     assert found.skeleton != other.skeleton
 
 
@@ -89,8 +90,8 @@ def test_part_leaves_modules_that_are_there_twice() -> None:
     )
     once = f"module \\a\n{memory}\nend\nmodule \\top\ncell \\a \\one\nend\nend"
     twice = once.replace("cell \\a \\one\nend", "cell \\a \\one\nend\ncell \\a \\two\nend")
-    assert part(once).memories.keys() == {"one.rom"}
-    assert part(twice) == Parted(twice, {}, {})
+    assert part(once, ICE40).memories.keys() == {"one.rom"}
+    assert part(twice, ICE40) == Parted(twice, {}, {})
 
 
 @given(words=st.integers(2, 300), bits=st.integers(1, 40))

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnhw.errors import BuildError
-from nnhw.flow.implementation.asc import ORDERS, AscLayout, reorder
+from nnhw.flow.implementation.asc import AscLayout
 from nnhw.flow.implementation.block_rams import BITS, RamPiece, find_pieces, read_init, write_init
 from nnhw.flow.implementation.contents import Parted, marker
 from nnhw.flow.implementation.filling import Slots, block_ram_mark, locate, mark, table_marks
+from nnhw.flow.implementation.lookup_tables import ORDERS, reorder
 from tests.flow.test_asc import RAM, TILE
 
 

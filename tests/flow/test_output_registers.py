@@ -42,10 +42,11 @@ def module_of(bits: int, width: int) -> dict[str, Any]:
             **{"DATA_WIDTH_A": f"{width:032b}", "DATA_WIDTH_B": f"{width:032b}"},
             **{"CLKAMUX": "CLKA", "CLKBMUX": "CLKB", "REGMODE_A": "NOREG", "REGMODE_B": "NOREG"},
         },
-        "port_directions": dict.fromkeys(("CLKA", "CLKB", "CEB", "OCEA", "OCEB", "WEA", "WEB"), "input")
+        "port_directions": dict.fromkeys(("CLKA", "CLKB", "CEB", "OCEA", "OCEB", "RSTB", "WEA", "WEB"), "input")
         | dict.fromkeys(outputs, "output"),
         "connections": {
             **{"CLKA": [CLOCK], "CLKB": [CLOCK], "CEB": [ENABLE], "OCEA": ["0"], "OCEB": ["1"]},
+            "RSTB": ["0"],
             **{"WEA": [4], "WEB": ["0"]},
             **{name: [WORDS + bit] if bit < bits else [] for bit, name in enumerate(outputs)},
         },
@@ -105,6 +106,7 @@ KEPT: dict[str, Change] = {
     "inverted_enable": configure("late_1", CEMUX="INV"),
     "inverted_clock": configure("late_1", CLKMUX="INV"),
     "inverted_clock_of_the_memory": configure("memory", CLKBMUX="INV"),
+    "a_reset_of_the_memory": connect("memory", "RSTB", 5),
     "a_port_that_writes": connect("memory", "WEB", 5),
 }
 

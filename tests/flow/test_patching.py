@@ -131,7 +131,7 @@ def test_patched_bitstream_is_that_of_a_whole_build(
 
     monkeypatch.chdir(tmp_path)
     layout, slots = unpacked(patched), Slots.from_document(json.loads((patched / CONTENTS).read_bytes()))
-    words = part((patched / "design.il").read_text(encoding="utf-8")).memories
+    words = part((patched / "design.il").read_text(encoding="utf-8"), ICE40).memories
     assert {ram.piece.memory for ram in slots.rams} == words.keys()
     assert len(words) == 2
     for ram in slots.rams:
@@ -264,7 +264,8 @@ def test_example_changes_nothing_but_what_is_in_memories(tmp_path: Path) -> None
     for name, network in (("one", model), ("two", changed(model))):
         made = nnhw.build(network, example_input, name=name, out=tmp_path / name, stop_at="map").accelerator
         clock = nearest_at_most(board, 48e6)
-        found.append(part(make_top(lambda hz, made=made: make_linked_device(made, hz, board.uart), board, clock).rtlil))
+        design = make_top(lambda hz, made=made: make_linked_device(made, hz, board.uart), board, clock)
+        found.append(part(design.rtlil, ICE40))
     assert found[0].skeleton == found[1].skeleton
     assert [found[0].memories.keys(), found[0].tables.keys()] == [found[1].memories.keys(), found[1].tables.keys()]
     same = [path for path, words in found[0].memories.items() if (words == found[1].memories[path]).all()]

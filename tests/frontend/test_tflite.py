@@ -287,6 +287,15 @@ def test_constants_with_more_axes_than_the_value_are_refused(kind: str) -> None:
     assert "makes [1, 1, 1, 4] of [1, 4] and a constant of [1, 1, 1, 4]; the result needs the shape" in refusal(file)
 
 
+def test_codes_of_computed_numbers_are_refused() -> None:
+    """In float32, as TFLite has these numbers, others are half-way between two codes than in float64."""
+    file = File(1, 12)
+    x = file.layer("FULLY_CONNECTED", file.input, (4, 12), (1, 4), scale=0.05)
+    x = file.apply("DEQUANTIZE", [x], (1, 4), type="float32")
+    file.apply("QUANTIZE", [x], (1, 4), 0.07, 3)
+    assert "QUANTIZE 'net/quantize_2' of net.tflite makes codes of the real numbers 'net/dequantize_1'" in refusal(file)
+
+
 def test_operator_on_constants_alone_is_refused() -> None:
     file = File(1, 4)
     file.apply("ADD", [file.input, file.apply("RELU", [file.codes((1, 4))], (1, 4))], (1, 4))

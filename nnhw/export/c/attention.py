@@ -69,6 +69,7 @@ def integer_softmax(
         "uint64_t share = ((uint64_t)power[k] * factor + half) >> shift;",
         f"into[k * {y.strides()[op.axis]}] = ({y.ctype})(share < {most} ? share : {most});",
     ]
+    # `keep` leaves an element of each row (`IntegerSoftmax.infer`), so `total` is not 0.
     number = "int64_t" if x.ctype == "int64_t" else "int32_t"
     least = integer(x.dtype.low, number)
     body = [

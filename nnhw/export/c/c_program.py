@@ -106,7 +106,7 @@ def _run(plan: FilePlan, prefix: str, memory: StateStruct) -> tuple[list[str], i
     """Return the function that runs all layers, and the bytes of its scratch memory."""
     buffers = _lifetimes(plan, {plan.values[state.made].buffer for state in memory.states})
     offsets, size = place(buffers)
-    # C has no arrays without elements.
+    # C has no arrays without elements, and the union of the scratch memory is aligned to 8 bytes anyway.
     size = max(size, 8)
     lines = []
     for number, layer in enumerate(plan.layers):
@@ -269,6 +269,7 @@ def _source(prefix: str, plan: FilePlan, run: list[str], floats: list[str], math
         ),
         f'#include "{prefix}.h"',
         "",
+        *(["#include <float.h>"] if floats else []),
         *(["#include <math.h>"] if math else []),
         "#include <string.h>",
         "",
@@ -287,6 +288,11 @@ def _exact_floats(prefix: str) -> list[str]:
         comment("Below, each operation is rounded once: products and sums must not be fused."),
         "#if defined(__FAST_MATH__)",
         f'#error "{prefix} is exact only without -ffast-math"',
+        "#endif",
+        # The x87 computes floats and doubles with 64 bits of mantissa, and rounds them twice. Of C99's methods that is
+        # 2; a negative one is unknown.
+        "#if FLT_EVAL_METHOD == 2 || FLT_EVAL_METHOD < 0",
+        f'#error "{prefix} is exact only with float and double arithmetic of their own precision, as by -mfpmath=sse"',
         "#endif",
         "#if defined(__clang__)",
         "#pragma STDC FP_CONTRACT OFF",

@@ -56,6 +56,9 @@ def channel_sums(node: Node, weight: np.ndarray, x: Storage, name: str) -> Sums:
     return Sums("int32_t", [call], tables, ["products_of_channels"], scratch, before, PIXELS, channels)
 
 
+# AVX2 and SSE2 multiply pairs of 16 bits (`madd`), as SSE2 has no product of 32 bits and AVX2 only a slower one. Of a
+# factor, the lower half is the number and the upper one its sign; of a weight, the upper half is set to 0, so that each
+# pair gives one product.
 LINES = """\
 /* Numbers of several channels side by side, and their products. */
 #if defined(__AVX512F__)

@@ -26,6 +26,7 @@ def layout(taps: np.ndarray) -> np.ndarray:
 
 def starts(taps: np.ndarray, signed: bool) -> np.ndarray:
     """Return the start values of the sums, [padded outputs]: they undo the 128 that is added to signed factors."""
+    # x ^ 128 of a byte with a sign is x + 128 without one; the sum over all weights times 128 has to go again.
     totals = taps.reshape(len(taps), -1).sum(axis=1) * (-128 if signed else 0)
     return np.pad(totals, (0, -len(taps) % BLOCK))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nnhw.ir.ops import fixed_softmax as op
 
+# `floored` is an arithmetic shift: C leaves it to the compiler what >> makes of a negative number.
 LINES: list[str] = f"""\
 static int64_t floored(int64_t number, int bits)
 {{

@@ -57,6 +57,8 @@ from nnhw.ir.ops.base import along_shape
 from .c_text import c_type, loop, real, table
 
 _SHAPE_OPS = (Flatten, Reshape, Permute, Slice)
+"""Operators that only move elements; they cost no statement, only another order of the index."""
+# Placeholders are operands in the order of the node, of which one is a constant.
 _BINARY: dict[type[Op], str] = {Add: "{} + {}", Subtract: "{} - {}", Multiply: "{} * {}", Divide: "{} / {}"}
 _COMPARED: dict[type[Op], str] = {Greater: "{} > {} ? 1.0 : 0.0", GreaterEqual: "{} >= {} ? 1.0 : 0.0"}
 _CHOSEN: dict[type[Op], str] = {Minimum: "<", Maximum: ">"}
@@ -126,6 +128,7 @@ class FloatWriter:
             text = real(values[0])
             return f"({text})" if text[0] == "-" else text
         name = f"{self.prefix}_numbers_{len(self.tables)}"
+        # Most constants differ from channel to channel alone: a table of all elements would repeat each number.
         period = _period(values)
         self.tables += table("double", name, period[0])
         return f"{name}[i{period[1]}]"
@@ -173,6 +176,7 @@ def applied(node: Node, graph: Graph, value: Expression) -> Expression:
     if type(op) in _CHOSEN and len(numbers) == 1:
         return value.then("v = v " + _CHOSEN[type(op)] + " {} ? v : {};", numbers[0], numbers[0])
     if isinstance(op, BatchNorm):
+        # Folded by the same function as in the IR, so that the two factors are the same doubles.
         alpha, shift = op.affine(*(graph.constants[name] for name in node.inputs[1:]))
         spread = (-1,) + (1,) * (rank - 1)
         return value.then("v = v * {} + {};", alpha.reshape(spread), shift.reshape(spread))
@@ -190,8 +194,11 @@ def applied(node: Node, graph: Graph, value: Expression) -> Expression:
 
 def _clamp(op: Op, value: Expression) -> Expression:
     assert isinstance(op, Clamp)
-    low, high = np.array(op.low), np.array(op.high)
-    return value.then("v = v < {} ? {} : v;", low, low).then("v = v > {} ? {} : v;", high, high)
+    # An end that is infinite bounds nothing, and C has no literal for it.
+    for end, sign in ((op.low, "<"), (op.high, ">")):
+        if np.isfinite(end):
+            value = value.then(f"v = v {sign} {{}} ? {{}} : v;", np.array(end), np.array(end))
+    return value
 
 
 def _leaky(op: Op, value: Expression) -> Expression:
@@ -275,6 +282,7 @@ def _quantized(node: Node, graph: Graph, value: Expression, writer: FloatWriter)
     scale = along_shape(graph.constants[node.inputs[1]], value.index.ndim)[0]
     if op.reciprocal:
         inverse = (np.float32(1) / scale.astype(np.float32)).astype(np.float64)
+        # The quantizer that it stands for computes in float32. The product is stored in a float, which rounds it.
         value = value.then("float steps = (float)v * (float){};", inverse)
         value = value.then(f"steps = steps + (float){op.offset};") if op.offset else value
         value = value.then("v = (double)steps;")

@@ -22,6 +22,7 @@ def _terms(name: str, terms: list[float]) -> str:
     return f"    static const double {name}[{len(terms)}] = {{{', '.join(map(real, terms))}}};"
 
 
+# Constants come from the module that defines the functions, so that there is no second table to keep equal.
 FUNCTIONS: dict[str, list[str]] = {
     "polynomial": """\
 /* c0 + x * (c1 + x * (c2 + ..)). */

@@ -28,6 +28,8 @@ _FIXED: dict[str, list[str]] = {
         "}",
     ],
     "reciprocal_root": [
+        # As `nnhw.ir.ops.normalization.reciprocal_root`: an even shift brings the number to 17 or 18 bits, and the
+        # root of the quotient is found bit by bit, so that no float is needed.
         "/* 2**shift / sqrt(number), about, in 16 bits. */",
         "static inline int32_t reciprocal_root(uint64_t number, int *shift)",
         "{",
@@ -74,6 +76,7 @@ _FIXED: dict[str, list[str]] = {
         "        memcpy(&right, y + place, sizeof(word));",
         "        count += ones(left ^ right);",
         "    }",
+        # memcpy into words of 0: both rows may end at any byte, and neither is read beyond its end.
         "    if (place < bytes) {",
         "        word left = 0, right = 0;",
         "        memcpy(&left, x + place, bytes - place);",

@@ -133,7 +133,11 @@ int main(int argc, char **argv)
     char type = 'f';
     int only_codes = argc > 1 && !strcmp(argv[argc - 1], "--codes");
     const char *path = argc > 1 + only_codes ? argv[1] : "-";
-    FILE *file = strcmp(path, "-") ? fopen(path, "rb") : stdin;
+    FILE *file;
+    if (argc > 2 + only_codes) {
+        return fail("it takes one FILE, and behind it --codes; nothing else");
+    }
+    file = strcmp(path, "-") ? fopen(path, "rb") : stdin;
     if (!file) {
         return fail("the file cannot be opened");
     }

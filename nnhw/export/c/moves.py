@@ -231,6 +231,7 @@ def arg_max(op: ArgMax, x: Storage, y: Storage) -> list[str]:
 
 def filled(y: Storage, value: int) -> list[str]:
     """Return the statements that fill a whole storage with one value."""
+    # memset sets bytes: of wider elements it only makes zeros.
     if value == 0 or BYTES[y.ctype] == 1:
         return [f"memset(y, {value & 255}, {y.bytes});"]
     return loop("i", y.count, [f"y[i] = {integer(value, y.ctype)};"])

@@ -41,7 +41,9 @@ from .sums import Sums
 from .value_storage import Storage, c_strides
 
 PAIR_OPS = (Product, Maximum, Minimum)
+"""Operators on two values whose smaller axes are repeated."""
 SUM_OPS = (Linear, Conv2d, SumPool2d, WeightedSum, *PAIR_OPS)
+"""Operators that fill the array `sums` of a pixel; a step function that alone reads them becomes part of their loop."""
 
 
 @dataclass
@@ -93,6 +95,8 @@ def make_plan(graph: Graph, small: bool = False) -> FilePlan:
 
 
 class _Planner:
+    """Visits the nodes of a graph once, in order; what a node becomes may depend on its readers, which come later."""
+
     def __init__(self, graph: Graph, small: bool) -> None:
         self.graph = graph
         self.small = small
@@ -139,7 +143,7 @@ class _Planner:
     def _states(self) -> None:
         """Place states in the caller's struct, where layers read them, with the usual layout."""
         for node in self.graph.inputs[1:]:
-            name = identifier(node.name).lower()
+            name = identifier(node.name.lower())
             while name in self.made.states.values():
                 name += "_"
             self.made.states[node.name] = name
@@ -158,6 +162,7 @@ class _Planner:
         value = self.made.values[self.result]
         node = self.graph.node(self.result)
         writer = next((one for one in self.made.layers if self._buffer(one.writes[2]) == value.buffer), None)
+        # Values that share the result's buffer move with it; layers that read one of these read the caller's array.
         plain = value.storage.in_c_order and writer is not None and not self.users[self.result]
         if plain:
             old = value.buffer
@@ -232,6 +237,7 @@ class _Planner:
             assert isinstance(pad.op, Pad)
             # The border is filled in each run, as other buffers may have been in its memory.
             body = [*moves.filled(outer, int(pad.op.value)), *body]
+            # One buffer for both, under the name of the pad: `_pad` then has nothing to do.
             self.made.buffers[buffer] = outer.bytes + self.slack
         else:
             self.made.buffers[buffer] = storage.bytes + self.slack
@@ -316,7 +322,10 @@ class _Planner:
         if isinstance(op, SumPool2d):
             return moves.pooled_sums(node, sources[0]), y
         weight = self.graph.constants[node.inputs[1]]
-        if not self.small and fits(node, weight, sources[0]):
+        # A state is an array of the caller, as large as its elements need: nothing may be read behind it.
+        given = self.made.values[self.graph.data_inputs(node)[0].name].buffer
+        over = given.startswith("state ") and reads_beyond(node, weight, sources[0])
+        if not self.small and fits(node, weight, sources[0]) and not over:
             return quad_sums(node, weight, sources[0], y, name)
         if not self.small and channels.fits(node, weight, sources[0]):
             return channels.channel_sums(node, weight, sources[0], name), y
@@ -346,6 +355,7 @@ class _Planner:
         value = self.made.values[source.name]
         outer = Storage.of(node.type)
         if value.storage.bordered:
+            # The layer in front has written into the padded map, and filled its border, see `_finish`.
             self.made.values[node.name] = PlacedValue(value.buffer, outer)
             return
         op = node.op
@@ -362,9 +372,11 @@ class _Planner:
         only_linear = all(isinstance(reader.op, Linear) for reader in self.users[node.name])
         if len(node.type.shape) == 1 and len(x.type.shape) in (1, 3) and not x.bordered:
             # Linear layers read a flat map in the order of its memory, as their weights are permuted to it.
-            if x.bits or (only_linear and node.name != self.result):
+            # Results and states leave in C order: others than these layers read them.
+            if x.bits or (only_linear and node.name not in self.kept):
                 self.made.values[node.name] = PlacedValue(value.buffer, x.flat(node.type))
                 return
+        # Not the caller's input: a layer that reads this value might read beyond its end (`_read_beyond`).
         if x.in_c_order and y.in_c_order and value.buffer != "input":
             self.made.values[node.name] = PlacedValue(value.buffer, y)
             return

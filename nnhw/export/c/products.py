@@ -88,6 +88,7 @@ class _Source:
 
 def _extra(count: int, x: Storage) -> int:
     """Return how many zeros fill up a row to whole vectors, so that compilers need no loop for the rest."""
+    # A row of three factors is not blown up to 32: memory and copies would cost more than the loop for the rest.
     wide = VECTOR_BYTES // BYTES[x.ctype]
     while wide // 2 >= max(count, SHORT_VECTOR):
         wide //= 2
@@ -170,6 +171,7 @@ def _gathered(op: Conv2d, kernel: tuple[int, ...], x: Storage, cells: int, offse
     base = _plus(_plus("x", corner), offset)
     whole, size, count = cells == x.cells, BYTES[x.ctype], height * width * cells
     in_rows = width == 1 or (whole and op.dilation[1] == 1)
+    # With a kernel as wide as the map, its rows follow one another without a gap, and are one run.
     if in_rows and (height == 1 or (width == x.pitch and whole and op.dilation[0] == 1)):
         copy = f"memcpy(taps, {base}, {count * size});"
         return _Source("taps", [copy], count, extra) if extra else _Source(base, [])

@@ -1,4 +1,4 @@
-"""Convolutions of bytes with the kernels of `kernels`: for which layers they can be used, and their arguments."""
+"""Convolutions of bytes with the kernels of `convolution_loop`: for which layers they are used, and their arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .value_storage import Storage
 LEAST_OUTPUTS = 4
 """Least number of outputs; with fewer, most of a block would be padding."""
 SLACK_BYTES = 4
-"""Bytes that a kernel may read beyond the last factor; they are multiplied by weights of 0."""
+"""Bytes by which buffers are longer: factors are read four at a time, and the last ones meet weights of 0."""
 
 
 def reads_beyond(node: Node, weight: np.ndarray, x: Storage) -> bool:
@@ -30,11 +30,12 @@ def fits(node: Node, weight: np.ndarray, x: Storage) -> bool:
     op = node.op
     if not isinstance(op, Conv2d) or op.groups != 1 or x.bits or x.ctype not in ("uint8_t", "int8_t"):
         return False
+    # Of a single pixel the kernel would compute eight copies.
     if node.type.shape[2] * (node.type.shape[1] if _is_pointwise(op, weight) else 1) == 1:
         return False
     bytes_only = weight.min() >= -128 and weight.max() <= 127
     together = weight.shape[3] == 1 or op.dilation[1] == 1
-    # 255, as signed factors are made unsigned (`kernels.starts`).
+    # 255, as signed factors are made unsigned (`convolution_loop.starts`).
     bound = 255 * int(np.abs(weight).reshape(len(weight), -1).sum(axis=1).max())
     return bool(bytes_only and together and bound < 1 << 31 and len(weight) >= LEAST_OUTPUTS)
 

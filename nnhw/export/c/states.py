@@ -48,7 +48,7 @@ class StateStruct:
             return []
         lines = []
         for number, state in enumerate(self.states):
-            # Maps lie in memory pixel by pixel.
+            # Maps lie in memory pixel by pixel, as in `Storage.of`.
             start = state.start.transpose(1, 2, 0) if state.start.ndim == 3 else state.start
             field = f"state->{self._field(state)}"
             if not start.any():

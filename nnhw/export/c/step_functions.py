@@ -108,12 +108,14 @@ def _stepped(
     if steps.shape[1] <= FEW_STEPS:
         return _compared(steps, codes, writer, result, bit)
     thresholds = function.thresholds()
+    # Without a rule for ties first, as it is a statement less; then with ties to even, at even or at odd indices.
     for parity in (None, 0, 1) if thresholds is not None else ():
         assert thresholds is not None
         scaler = fit_scaler(thresholds.steps, thresholds.descending, function.code, function.raw, 1, parity)
         if scaler is not None:
             prove(scaler, function)
             return "multiply and shift", _scaled(scaler, writer, result), []
+    # A line's product needs 62 bits for sums of 32 bits already.
     if sums == "int32_t" and (lines := fit_lines(function)) is not None:
         return "multiply and shift", _counted(lines, codes, writer, result), []
     raw = function.raw
@@ -156,17 +158,20 @@ def _scaled(scaler: Scaler, writer: _Writer, result: str) -> list[str]:
     most = max(abs(int(value)) for end in ends for value in (*end, *(end + addend)))
     wide = most >= 1 << 31
     ctype, unsigned = ("int64_t", "uint64_t") if wide else ("int32_t", "uint32_t")
+    # Of a steep function whose sums reach far beyond its steps, the index itself needs 64 bits until it is bounded.
+    counter = "int64_t" if most >> scaler.shift >= 1 << 31 else "int"
     factor, add = writer.number("multiplier", multiplier), writer.number("addend", addend)
     lines = [f"{ctype} line = ({ctype})sum * {factor} + {add};"]
     if scaler.even:
         lines += [
-            f"int index = (int)(({unsigned})(line < 0 ? 0 : line) >> {scaler.shift});",
+            f"{counter} index = ({counter})(({unsigned})(line < 0 ? 0 : line) >> {scaler.shift});",
+            # Half to even: a sum exactly on a step counts only where the index becomes even.
             f"int tie = (({unsigned})line & {(1 << scaler.shift) - 1}u) == 0;",
             f"index -= tie & ((index + {scaler.parity}) & 1);",
             "index = index < 0 ? 0 : index;",
         ]
     else:
-        lines.append(f"int index = (int)(({unsigned})(line < 0 ? 0 : line) >> {scaler.shift});")
+        lines.append(f"{counter} index = ({counter})(({unsigned})(line < 0 ? 0 : line) >> {scaler.shift});")
     lowest = scaler.floor + scaler.code.low
     lines += [f"index = index < {scaler.span} ? index : {scaler.span};"]
     return [*lines, f"return ({result})(index{f' + {_bracketed(lowest)}' if lowest else ''});"]

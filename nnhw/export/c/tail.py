@@ -58,6 +58,7 @@ class TailWriter(FloatWriter):
         count = shape[op.axis]
         groups = int(np.prod(shape)) // count
         self.statements += self.elements(value, f"{name}[i] = v;")
+        # Argmax writes result `group` no farther than where row `group` begins, so no later row is overwritten.
         first = (
             f"{name} + group / {step} * {step * count} + group % {step}" if step > 1 else f"{name} + group * {count}"
         )

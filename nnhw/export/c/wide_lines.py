@@ -13,8 +13,9 @@ import numpy as np
 from nnhw.mapping.requantize import NormalSteps
 
 MULTIPLIER_BITS = 30
+"""Bits of a multiplier: with its sign an int32_t holds it, and a margin for rounding it."""
 LINE_BITS = 62
-"""Bits of a multiplier, and of a product with its addend, so that int32_t and int64_t hold them."""
+"""Bits of a product with its addend: with its sign an int64_t holds it, and a margin for rounding the addend."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ _WORD_BYTES = 8
 
 def layout(rows: np.ndarray) -> np.ndarray:
     """Return bytes [outputs, bytes] as [blocks, words, BLOCK, 8], padded with 0."""
+    # Padded bytes are 0 in weights and in x (`taps` ends in zeros): they differ in no bit, so no sum changes.
     padded = np.pad(rows, ((0, -len(rows) % BLOCK), (0, -rows.shape[1] % _WORD_BYTES)))
     return padded.reshape(-1, BLOCK, padded.shape[1] // _WORD_BYTES, _WORD_BYTES).transpose(0, 2, 1, 3)
 
@@ -76,6 +77,8 @@ static inline void products_of_bits(
 #endif
 """.split("\n")
 
+# One multiplication adds eight shifted copies: the flag of byte k meets the factor that takes it to bit 56 + k. No two
+# terms meet in one bit, so there are no carries. The order of bytes matters, so big-endian processors take the loop.
 PACKED = """\
 /* A byte of eight flags, each 0 or 1; the first is the lowest bit. */
 static inline uint8_t packed(const uint8_t *flags)

@@ -8,15 +8,12 @@ two lines for each of its eight cells, are the 20 bits of the cell.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from itertools import permutations
+from collections.abc import Iterator
 
 import numpy as np
 
-Position = tuple[int, int]
-"""Column and row of a tile."""
-Table = tuple[int, int, int]
-"""Column and row of a tile, and the number of a cell in it."""
+from nnhw.flow.implementation.lookup_tables import Position, Table
+
 _RAM_LINES, _RAM_DIGITS = 16, 64
 _TILE_LINES, _TILE_BITS = 16, 54
 _CELL_START, _CELL_BITS = 36, 10
@@ -96,42 +93,6 @@ class AscLayout:
         start = self._tiles[x, y] + 2 * cell * (_TILE_BITS + 1) + _CELL_START
         for bit in _LUT_BITS:
             yield start + bit // _CELL_BITS * (_TILE_BITS + 1) + bit % _CELL_BITS
-
-
-ORDERS = tuple(
-    tuple(sum((index >> pin & 1) << number for number, pin in enumerate(pins)) for index in range(16))
-    for pins in permutations(range(4))
-)
-"""For each order of the four inputs of a table: the place to which each of its 16 bits goes."""
-
-
-def reorder(content: int, order: tuple[int, ...]) -> int:
-    """Return the content of a table whose inputs are connected in another order; see `ORDERS`."""
-    return sum((content >> bit & 1) << place for place, bit in enumerate(order))
-
-
-def canonical(content: int) -> int:
-    """Return a number that is the same for all tables that differ in the order of their inputs alone."""
-    return min(reorder(content, order) for order in ORDERS)
-
-
-def is_distinct(content: int) -> bool:
-    """Return whether a table's content shows in which order its inputs are connected."""
-    return len({reorder(content, order) for order in ORDERS}) == len(ORDERS)
-
-
-def find_tables(layout: AscLayout, marks: Mapping[str, int]) -> Iterator[tuple[str, Table, tuple[int, ...]]]:
-    """Yield the lookup tables of a layout that hold marks: (name, place, order of its bits).
-
-    Parameters
-    ----------
-    marks: contents by name, each distinct from the others whatever the order of their inputs.
-    """
-    known = {reorder(mark, order): (name, order) for name, mark in marks.items() for order in ORDERS}
-    for place, content in layout.tables.items():
-        if content in known:
-            name, order = known[content]
-            yield name, place, order
 
 
 def transfer(text: str, old: str, new: str) -> str:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from nnhw.boards import Board
 from nnhw.families import FAMILIES, Family
 from nnhw.flow.folder.build_folder import write_json
-from nnhw.flow.implementation.asc import AscLayout
 from nnhw.flow.implementation.cells import NETLIST
 from nnhw.flow.implementation.contents import Parted, part
 from nnhw.flow.implementation.filling import CONTENTS, MarkedNetlist, locate, mark
+from nnhw.flow.implementation.layouts import format_of
 from nnhw.flow.implementation.patching import fingerprint
 from nnhw.flow.implementation.place import PlacedDesign, hops_of, pack, place_seeds
 from nnhw.flow.implementation.retuning import pll_parameters, retune, without_pll
@@ -45,7 +45,7 @@ def names(family: Family) -> tuple[str, ...]:
     they are not among the files.
     """
     made = (f"design.{family.tools.constraints[0]}", f"design.{family.tools.layout[0]}", family.tools.bitstream)
-    return ("design.il", NETLIST, *made, "nextpnr.json", *((CONTENTS,) if family.tools.table else ()))
+    return ("design.il", NETLIST, *made, "nextpnr.json", *((CONTENTS,) if family.tools.fills_block_rams else ()))
 
 
 @dataclass(frozen=True)
@@ -206,8 +206,8 @@ class ClockTrial:
     def _synthesize(self, rtlil: str, folder: Path, clock_hz: int) -> Netlist:
         """Synthesize a design; where contents can be filled in after place and route, without them."""
         family, kept = self._family, list[str]()
-        while family.tools.table is not None:
-            parted = part(rtlil, kept, family.tools.table)
+        while True:
+            parted = part(rtlil, family, kept)
             netlist = self._run_synthesis(parted.skeleton, folder)
             plan, unknown = mark(folder / NETLIST, parted)
             if not unknown:
@@ -217,7 +217,6 @@ class ClockTrial:
             # Once more, with these contents in the design; memories can become unknown in the new netlist, so until
             # none is.
             kept += unknown
-        return self._run_synthesis(rtlil, folder)
 
     def _run_synthesis(self, rtlil: str, folder: Path) -> Netlist:
         request = self.request
@@ -246,8 +245,8 @@ class ClockTrial:
 
         That is decided by comparing them; clocks far above the target are not even elaborated.
         """
-        filling = self._fillings.get(placed.output_hz)
-        if settings == placed or filling is None or settings.output_hz > self.board.fastest_clock_hz:
+        filling = self._fillings[placed.output_hz]
+        if settings == placed or settings.output_hz > self.board.fastest_clock_hz:
             return settings == placed
         skeletons = (filling.parted.skeleton, filling.part(self._design(settings), self._family).skeleton)
         # Skeletons have markers in place of contents (`contents.part`), so contents do not count here.
@@ -257,11 +256,12 @@ class ClockTrial:
     def finish(self, closure: Closure) -> None:
         """Put contents and clock into a layout, its netlist and its design, and write the places of the contents."""
         placement = closure.placement
-        filling, design = self._fillings.get(closure.placed.output_hz), self._design(closure.settings)
-        if filling is None:
-            return
+        filling, design = self._fillings[closure.placed.output_hz], self._design(closure.settings)
         file, netlist = placement.file(self._family.tools.layout[0]), placement.folder / NETLIST
-        layout, made = AscLayout(file.read_text(encoding="ascii")), json.loads(netlist.read_text(encoding="utf-8"))
+        layout, made = (
+            format_of(self._family).read(file.read_text(encoding="ascii")),
+            json.loads(netlist.read_text(encoding="utf-8")),
+        )
         slots, top = locate(layout, filling.plan, filling.kept), made["modules"]["top"]
         slots.fill(layout, top, filling.part(design, self._family))
         text = layout.text
@@ -272,7 +272,8 @@ class ClockTrial:
         file.write_text(text, encoding="ascii")
         netlist.write_text(json.dumps(made), encoding="utf-8")
         (placement.folder / "design.il").write_text(design.rtlil, encoding="utf-8")
-        write_json(placement.folder / CONTENTS, slots.document(fingerprint(self.board, self.request)))
+        if self._family.tools.fills_block_rams:
+            write_json(placement.folder / CONTENTS, slots.document(fingerprint(self.board, self.request)))
 
 
 @dataclass(frozen=True)
@@ -285,8 +286,7 @@ class _Filling:
 
     def part(self, design: TopDesign, family: Family) -> Parted:
         """Return the contents of a design apart, as those of this one are."""
-        assert family.tools.table is not None
-        return part(design.rtlil, self.kept, family.tools.table)
+        return part(design.rtlil, family, self.kept)
 
 
 def expected_seconds(family: Family, lc: int) -> str:

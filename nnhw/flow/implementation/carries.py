@@ -20,6 +20,7 @@ from nnhw.flow.implementation.cells import Bit, Cell, Module, loads_of
 from nnhw.flow.implementation.chain_groups import Ends, in_rows
 
 _VALUES = ("0", "1", "x", "z")
+"""Bits of yosys's JSON that are constants; all other bits are numbers of nets."""
 _OPEN = "x"
 """What stands in a netlist for a port to which nothing is connected."""
 
@@ -40,6 +41,7 @@ class Half:
     total: Bit = _OPEN
 
 
+# Its first table is 0, so its sum is the carry that comes in, and the carry that it gives is 0.
 _EMPTY = Half(("0", "0", "0", "0"), 0)
 
 
@@ -67,6 +69,7 @@ class CarryChain:
 def shorten_chains(module: Module) -> bool:
     """Bring the chains of a module into the shortest form, and into rows; return whether there are any."""
     cells: dict[str, Cell] = module.get("cells", {})
+    # Counted while all cells are there: below, the chains are taken out of the module.
     uses = Counter({bit: len(loads) for bit, loads in loads_of(module).items()})
     chains = [
         CarryChain(names, old := [cells.pop(name) for name in names], _shortest(old, uses))
@@ -95,6 +98,7 @@ def _chains(cells: dict[str, Cell], uses: Counter[Bit]) -> Iterator[list[str]]:
         if ports["CIN"][0] in sources or ports["CIN"][0] == _OPEN:
             continue
         chain = [name]
+        # A net has one entry among the readers even if two chains read it: its `uses` then rule the chain out.
         while (carry := carries[chain[-1]]["COUT"][0]) in readers:
             chain.append(readers[carry])
         inner = [carries[part]["COUT"][0] for part in chain[:-1]]
@@ -140,6 +144,8 @@ def _shortened(halves: list[Half], carry: Bit) -> list[Half]:
     first = halves[0]
     if first.total == _OPEN and carry in ("0", "1") and all(bit in ("0", "1") for bit in first.inputs[2:]):
         return [_generator(first, carry == "1"), *halves[1:]]
+    # The second table is input A, which is the carry. C and D at 1 choose bits 12 to 15 of the first one, which are 0:
+    # the second table's value is the carry to the next bit.
     source = Half((carry, "0", "1", "1"), 0b1010) if carry != "0" else _EMPTY
     return [source, *halves]
 
@@ -152,10 +158,12 @@ def _generator(half: Half, carry: bool) -> Half:
     carry: constant carry that comes into `half`.
     """
     a, b, c, d = half.inputs
+    # C and D are constant, so the first table, too, is one of A and B: its four bits from `above` on.
     above = 4 * (c == "1") + 8 * (d == "1")
     passes = [half.table >> (above + index) & 1 for index in range(4)]
     made = [half.table >> index & 1 for index in range(4)]
     table = sum((int(carry) if on else own) << index for index, (on, own) in enumerate(zip(passes, made, strict=True)))
+    # As for the source in `_shortened`: with C and D at 1 the carry that comes in is ignored.
     return Half((a, b, "1", "1"), table)
 
 
@@ -171,6 +179,7 @@ def _joined(halves: list[Half], old: list[Cell], fresh: Iterator[int]) -> Iterat
         for half, one in enumerate(pair):
             connections |= {f"{name}{half}": [bit] for name, bit in zip("ABCD", one.inputs, strict=True)}
             connections[f"S{half}"] = [one.total]
+        # Beside its tables a cell has the parameters that `_is_plain` has compared, so any cell of the row will do.
         template = old[min(index, len(old) - 1)]
         tables = {f"INIT{half}": f"{one.table:016b}" for half, one in enumerate(pair)}
         directions = {port: "output" if port in ("COUT", "S0", "S1") else "input" for port in connections}

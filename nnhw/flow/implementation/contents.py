@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from nnhw.families import Family
 from nnhw.hdl.names import BLOCK, RAM_STYLE, TABLE_ATTRIBUTE
 
 TABLE = "NNHW_TABLE"
@@ -60,7 +61,7 @@ class _Module:
     cells: list[tuple[str, str]] = field(default_factory=list)
 
 
-def part(rtlil: str, kept: Collection[str] = (), table: str = "SB_LUT4", top: str = "top") -> Parted:
+def part(rtlil: str, family: Family, kept: Collection[str] = (), top: str = "top") -> Parted:
     """Take the contents out of a design.
 
     Which contents are taken out depends on the design and not on the contents, except that a memory which is written
@@ -69,15 +70,15 @@ def part(rtlil: str, kept: Collection[str] = (), table: str = "SB_LUT4", top: st
     Parameters
     ----------
     rtlil: as Amaranth writes it.
+    family: of the device: which cells are tables, and whether block RAMs can be filled.
     kept: memories that keep their contents, by path.
-    table: type of the cells that are lookup tables.
     """
     lines = rtlil.split("\n")
-    modules = _modules(lines, table)
+    modules = _modules(lines, family)
     memories: dict[str, np.ndarray] = {}
     tables: dict[str, np.ndarray] = {}
     for path, module in _paths(modules, top):
-        for name, memory in module.memories.items():
+        for name, memory in module.memories.items() if family.tools.fills_block_rams else ():
             words = _words(lines, memory)
             # A RAM that starts with zeros has no contents to fill in.
             if words is None or path + name in kept or not (memory.rom or words.any()):
@@ -88,19 +89,16 @@ def part(rtlil: str, kept: Collection[str] = (), table: str = "SB_LUT4", top: st
             tables[path + name] = _bits(lines[line].split("'")[1])
             lines[line] = ""  # yosys wants no parameters of a type that it knows no more of
             lines[_cell_above(lines, line)] = f"  cell \\{TABLE} \\{name}"
-    return Parted("\n".join(lines) + (_BLACK_BOX if tables else ""), memories, tables)
+    return Parted("\n".join(lines) + (_black_box(family) if tables else ""), memories, tables)
 
 
-_BLACK_BOX = f"""
-attribute \\blackbox 1
-module \\{TABLE}
-  wire input 1 \\I0
-  wire input 2 \\I1
-  wire input 3 \\I2
-  wire input 4 \\I3
-  wire output 5 \\O
-end
-"""
+def _black_box(family: Family) -> str:
+    """Return the module, without content, that tables are cells of while synthesis must not see their contents."""
+    output, *inputs = family.models.luts[family.tools.table]
+    ports = [f"input {number} \\{name}" for number, name in enumerate(inputs, 1)]
+    ports.append(f"output {len(inputs) + 1} \\{output}")
+    wires = "".join(f"  wire {port}\n" for port in ports)
+    return f"\nattribute \\blackbox 1\nmodule \\{TABLE}\n{wires}end\n"
 
 
 def marker(seed: str, words: int, bits: int) -> np.ndarray:
@@ -127,7 +125,7 @@ def marker(seed: str, words: int, bits: int) -> np.ndarray:
     return np.stack(columns, axis=1)
 
 
-def _modules(lines: Sequence[str], table: str) -> dict[str, _Module]:
+def _modules(lines: Sequence[str], family: Family) -> dict[str, _Module]:
     """Return the modules of a design by name."""
     modules: dict[str, _Module] = {}
     module, attributes, kind, name, memory = _Module(), dict[str, str](), "", "", ""
@@ -149,12 +147,12 @@ def _modules(lines: Sequence[str], table: str) -> dict[str, _Module]:
             kind, name = rest.split(" ", 1)
             kind, name = kind.removeprefix("\\"), name.removeprefix("\\")
             module.cells.append((kind, name))
-            is_table = kind == table and TABLE_ATTRIBUTE in attributes
+            is_table = kind == family.tools.table and TABLE_ATTRIBUTE in attributes
         elif word == "parameter" and rest.startswith("\\MEMID "):
             memory = rest.split('"')[1].replace("\\", "")
             if kind.startswith("$memwr"):
                 module.memories[memory].rom = False
-        elif word == "parameter" and rest.startswith("\\LUT_INIT ") and is_table:
+        elif word == "parameter" and rest.startswith(f"\\{family.models.init} ") and is_table:
             module.tables[name] = number
         elif word == "connect" and rest.startswith("\\DATA ") and kind.startswith("$meminit"):
             module.memories[memory].line = number

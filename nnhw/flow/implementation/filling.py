@@ -17,15 +17,18 @@ from typing import Any
 import numpy as np
 
 from nnhw.errors import BuildError
-from nnhw.flow.implementation.asc import AscLayout, Position, Table, canonical, find_tables, is_distinct, reorder
+from nnhw.families import FAMILIES
 from nnhw.flow.implementation.block_rams import BITS, RamPiece, find_pieces, read_init, write_init
-from nnhw.flow.implementation.cells import Module
+from nnhw.flow.implementation.cells import Cell, Module
 from nnhw.flow.implementation.contents import TABLE_BITS, Parted
+from nnhw.flow.implementation.layouts import Layout
+from nnhw.flow.implementation.lookup_tables import Position, Table, canonical, find_tables, is_distinct, reorder
 
 CONTENTS = "contents.json"
 """File of a build with the places of contents in its layout."""
 _FORMAT = 1
-_INIT = "LUT_INIT"
+_INITS = {family.tools.table: family.models.init for family in FAMILIES.values()}
+"""Parameter with the content, by the type of a cell that is a lookup table."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class Lut:
     ----------
     cell: its name in the netlist, and of its content.
     place: in the layout.
-    order: which bit of its content is at which place; see `nnhw.flow.implementation.asc.ORDERS`.
+    order: which bit of its content is at which place; see `nnhw.flow.implementation.lookup_tables.ORDERS`.
     """
 
     cell: str
@@ -80,7 +83,7 @@ class Slots:
     luts: tuple[Lut, ...]
     kept: tuple[str, ...] = ()
 
-    def fill(self, layout: AscLayout, module: Module, parted: Parted) -> None:
+    def fill(self, layout: Layout, module: Module, parted: Parted) -> None:
         """Put contents into a layout and into module `top` of its netlist."""
         for ram in self.rams:
             bits = ram.piece.fill(parted.memories[ram.piece.memory])
@@ -89,9 +92,9 @@ class Slots:
         for lut in self.luts:
             content = parted.tables[lut.cell]
             layout.set_table(lut.place, reorder(_number(content), lut.order))
-            module["cells"][lut.cell]["parameters"][_INIT] = f"{_number(content):0{TABLE_BITS}b}"
+            _set_table(module["cells"][lut.cell], _number(content))
 
-    def hold(self, layout: AscLayout, module: Module, parted: Parted) -> bool:
+    def hold(self, layout: Layout, module: Module, parted: Parted) -> bool:
         """Return whether a layout and its netlist hold these contents.
 
         Raises
@@ -105,7 +108,7 @@ class Slots:
         )
         luts = all(
             layout.table(lut.place) == reorder(content := _number(parted.tables[lut.cell]), lut.order)
-            and int(module["cells"][lut.cell]["parameters"][_INIT], 2) == content
+            and _table(module["cells"][lut.cell]) == content
             for lut in self.luts
         )
         return rams and luts
@@ -187,14 +190,28 @@ def mark(netlist: Path, parted: Parted) -> tuple[MarkedNetlist, list[str]]:
     for piece in pieces:
         write_init(cells[piece.cell]["parameters"], block_ram_mark(piece))
     # A mark must be no content that another table has, or that table would be found for it.
-    others = {
-        int(cell["parameters"][_INIT].replace("x", "0"), 2) for cell in cells.values() if _INIT in cell["parameters"]
-    }
+    others = {content for cell in cells.values() for content in _contents(cell)}
     tables = table_marks([name for name in parted.tables if name in cells], others)
     for name, content in tables.items():
-        cells[name]["parameters"][_INIT] = f"{content:0{TABLE_BITS}b}"
+        _set_table(cells[name], content)
     netlist.write_text(json.dumps(design), encoding="utf-8")
     return MarkedNetlist(tuple(pieces), tables), []
+
+
+def _contents(cell: Cell) -> Iterator[int]:
+    """Yield what may stand in a lookup table of the layout: of a cell that is one, and of a carry cell that has two."""
+    for value in cell["parameters"].values():
+        if len(value) == TABLE_BITS and set(value) <= set("01x"):
+            yield int(value.replace("x", "0"), 2)
+
+
+def _table(cell: Cell) -> int:
+    """Return the content of a lookup table of a netlist."""
+    return int(cell["parameters"][_INITS[cell["type"]]], 2)
+
+
+def _set_table(cell: Cell, content: int) -> None:
+    cell["parameters"][_INITS[cell["type"]]] = f"{content:0{TABLE_BITS}b}"
 
 
 def block_ram_mark(piece: RamPiece) -> np.ndarray:
@@ -226,7 +243,7 @@ def _candidates() -> Iterator[int]:
     yield from (int.from_bytes(digest[at : at + 2], "little") for at in range(0, len(digest), 2))
 
 
-def locate(layout: AscLayout, plan: MarkedNetlist, kept: tuple[str, ...] = ()) -> Slots:
+def locate(layout: Layout, plan: MarkedNetlist, kept: tuple[str, ...] = ()) -> Slots:
     """Find the marked block RAMs and tables of a netlist in its layout.
 
     Raises
@@ -240,7 +257,7 @@ def locate(layout: AscLayout, plan: MarkedNetlist, kept: tuple[str, ...] = ()) -
         if piece is not None:
             rams[piece.cell].append(Ram(piece, position))
     luts: dict[str, list[Lut]] = defaultdict(list)
-    for name, place, order in find_tables(layout, plan.tables):
+    for name, place, order in find_tables(layout.tables, plan.tables):
         luts[name].append(Lut(name, place, order))
     wanted = [*(piece.cell for piece in plan.pieces), *plan.tables]
     wrong = [name for name in wanted if len(rams.get(name) or luts.get(name) or ()) != 1]

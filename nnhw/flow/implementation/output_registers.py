@@ -48,6 +48,7 @@ def absorb_registers(module: Module) -> int:
             registers = _registers(memory, port, cells, loads)
             if registers is None:
                 continue
+            # `loads` still has the registers that are gone, but only outputs of this port led to them.
             _absorb(memory, port, [(output, cells.pop(name)) for output, name in registers.items()])
             absorbed += len(registers)
     return absorbed
@@ -83,6 +84,9 @@ def _registers(
         return None
     if len(port.outputs) > WORD and memory["connections"]["CLKA"] not in (clock, ["0"]):
         return None  # written by another clock
+    # A port has one reset. Where the design gives it to the register of the memory, it would reset the other one, too.
+    if memory["connections"].get(f"RST{port.letter}", ["0"]) != ["0"]:
+        return None
     alike = all(_is_plain(one, clock) and _enable(one) == _enable(registers[0]) for one in registers)
     return found if alike else None
 
@@ -94,6 +98,7 @@ def _is_plain(register: Cell, clock: list[Bit]) -> bool:
         wires["CLK"] == clock
         and parameters["CLKMUX"] == "CLK"
         and parameters["REGSET"] == "RESET"
+        # In yosys's JSON a string that could be a number of bits ends with a blank: "1 ".
         and parameters["CEMUX"].strip() in ("CE", "1")
         and parameters["LSRMUX"] == "LSR"
         and wires.get("LSR", ["0"]) == ["0"]

@@ -12,7 +12,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,10 +22,10 @@ from nnhw.boards import Board
 from nnhw.errors import BuildError
 from nnhw.families import FAMILIES
 from nnhw.flow.folder.build_folder import BuildFolder
-from nnhw.flow.implementation.asc import AscLayout
 from nnhw.flow.implementation.cells import NETLIST
 from nnhw.flow.implementation.contents import Parted, part
 from nnhw.flow.implementation.filling import CONTENTS, Slots
+from nnhw.flow.implementation.layouts import Layout, format_of
 from nnhw.flow.implementation.place import pack_layout
 from nnhw.flow.implementation.timing_closure import usable_clocks
 from nnhw.flow.tools.sources import code_hash
@@ -137,15 +137,14 @@ def patch_bitstream(
 
     family = FAMILIES[board.family]
     slots, facts, clock = _read(base, board, request)
-    assert family.tools.table is not None
     design = make_top(make_device, board, clock)
-    old, new = (part(text, slots.kept, family.tools.table) for text in (base.text(DESIGN), design.rtlil))
+    old, new = (part(text, family, slots.kept) for text in (base.text(DESIGN), design.rtlil))
     if old.skeleton != new.skeleton:
         raise DiffersError(describe(old.skeleton, new.skeleton))
     constraints, layout = f"design.{family.tools.constraints[0]}", f"design.{family.tools.layout[0]}"
     if design.constraints != base.text(constraints):
         raise DiffersError("the pins of the board are others")
-    changed = {DESIGN: design.rtlil, **_exchange(base, slots, (old, new), layout)}
+    changed = {DESIGN: design.rtlil, **_exchange(base, slots, (old, new), layout, format_of(family).read)}
     for name, text in changed.items():
         (out / name).write_text(text, encoding="utf-8")
     for name in (constraints, REPORT, CONTENTS):
@@ -168,11 +167,13 @@ def _read(base: Base, board: Board, request: BitstreamRequest) -> tuple[Slots, d
         raise DiffersError(f"its {CONTENTS} or {FACTS} cannot be used ({error!r})") from None
 
 
-def _exchange(base: Base, slots: Slots, parts: tuple[Parted, Parted], name: str) -> dict[str, str]:
+def _exchange(
+    base: Base, slots: Slots, parts: tuple[Parted, Parted], name: str, read_layout: Callable[[str], Layout]
+) -> dict[str, str]:
     """Return netlist and layout of a finished build with other contents, once it is seen to hold its own."""
     old, new = parts
     try:
-        layout, netlist = AscLayout(base.text(name)), json.loads(base.text(NETLIST))
+        layout, netlist = read_layout(base.text(name)), json.loads(base.text(NETLIST))
         right = slots.hold(layout, netlist["modules"]["top"], old)
     except _DAMAGES as error:
         raise DiffersError(f"its layout or netlist cannot be used ({error!r})") from None

@@ -15,8 +15,8 @@ from typing import Any
 from nnhw.boards import Board
 from nnhw.errors import BuildError
 from nnhw.families import FAMILIES, Family
-from nnhw.flow.implementation.asc import transfer
 from nnhw.flow.implementation.cells import Module
+from nnhw.flow.implementation.layouts import format_of
 from nnhw.flow.implementation.place import lay_out
 
 Parameters = Mapping[str, str]
@@ -82,7 +82,7 @@ def retune(
     layouts = lay_out(designs, "\n".join(lines), board)
     parameters.update(change[1])
     try:
-        return transfer(layout, *layouts)
+        return format_of(FAMILIES[board.family]).transfer(layout, *layouts)
     except ValueError as error:
         raise BuildError(_mistake(str(error))) from None
 

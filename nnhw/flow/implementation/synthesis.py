@@ -26,9 +26,12 @@ from nnhw.flow.tools.toolchain import Note, find_tool, run_yosys, share_folder, 
 from nnhw.hdl.names import BLOCK, CLOCK_ATTRIBUTE, KEPT_APART, LINK_CLOCKS, RAM_STYLE
 
 LOG = "yosys.log"
+"""File of yosys's log, in the folder of the netlist."""
 _MEMORIES, _NOTES = "memories.txt", "notes.txt"
+"""Files beside it: yosys's dump of the memories before they are mapped, and the lines for the user."""
 INDEXED_NAMES = r"w:*\[*\]"
 """yosys's pattern for wires with a name like `payload[2]`, as Amaranth calls an element of an array."""
+# An iCE40's block RAM has neither a reset nor an initial value of its output (yosys `ice40/brams.txt`).
 _MEMORY_REMEDY = "its read port must be registered, without a reset or an initial value of the register"
 
 
@@ -106,6 +109,7 @@ def synthesize(
     planned_ebr, planned_spram: block RAMs and large RAMs that it must take; None: not checked.
     dsp: multiplications go into DSP blocks.
     cache: where a result of the same input and the same code is looked for.
+    note: called with lines for the user.
 
     Raises
     ------
@@ -130,6 +134,7 @@ def synthesize(
         (folder / "design.il").write_text(rtlil, encoding="utf-8")
         (folder / FILE).write_text(made, encoding="utf-8")
         _run(commands, folder, note)
+        # Before the result is stored: what the cache has is what place and route gets.
         notes = rewrite(folder / NETLIST, board)
         # Kept in a file, so that a result from the cache says the same to the user.
         (folder / _NOTES).write_text("\n".join(notes), encoding="utf-8")
@@ -137,6 +142,7 @@ def synthesize(
     for line in (folder / _NOTES).read_text(encoding="utf-8").splitlines():
         note(line)
     netlist = read_netlist(folder, FAMILIES[board.family])
+    # The RTLIL is only searched for memories that may be left out where block RAMs are in fact missing.
     unneeded: dict[str, int] = {}
     if planned_ebr is not None and netlist.resources.ebr < planned_ebr:
         used = {memory.name: memory.ebr for memory in netlist.memories}
@@ -155,8 +161,9 @@ def _run(commands: list[str], folder: Path, note: Note) -> None:
     try:
         run_yosys(commands, folder, note, LOG)
     except ToolFailure as failure:
-        if any("no valid mapping found for memory" in line for line in failure.lines):
-            line = failure.lines[0].removeprefix("ERROR: ")
+        found = [line for line in failure.lines if "no valid mapping found for memory" in line]
+        if found:
+            line = found[0].removeprefix("ERROR: ")
             raise BuildError(f"a memory cannot be block RAM as planned: {line}; {_MEMORY_REMEDY}") from failure
         raise
 
@@ -176,10 +183,14 @@ def synthesis_commands(board: Board, dsp: bool, block_rams: Sequence[str] = ()) 
     return [
         "read_rtlil design.il",
         *hide,
+        # The attribute is one of the signal, but what must not be merged is the register that drives it (`%ci1`): yosys
+        # merges equal cells unless they have `keep`.
         f"setattr -set keep 1 a:{KEPT_APART}=1 %ci1 t:$dff %i",
         # No memory is read where it is written in the same cycle (`nnhw.hdl.memory`), but Amaranth cannot say so: its
         # ports promise the old word, which costs an iCE40 block RAM a second register and a comparator for each bit.
         " ".join(("setparam -set COLLISION_X_MASK 1'1 t:$memrd_v2 r:COLLISION_X_MASK=1'0 %i", *others)),
+        # Synthesis runs in three parts, with its own steps between them: the labels are those of `help synth_ice40` and
+        # `help synth_ecp5`. Memories are dumped where they are whole: all later steps see block RAMs and logic.
         f"{synth} -run begin:map_ram",
         *show,
         f"tee -q -o {_MEMORIES} dump t:$mem_v2",
@@ -190,7 +201,9 @@ def synthesis_commands(board: Board, dsp: bool, block_rams: Sequence[str] = ()) 
         f"{synth} -run map_ram:map_ffs",
         *family.tools.flip_flops(board.device),
         f"{synth} -run map_ffs:",
-        *((f"chtype -set {family.tools.table} t:{TABLE}",) if family.tools.table else ()),
+        # Only now: earlier, synthesis would take a table of the family without its content for the constant 0.
+        f"chtype -set {family.tools.table} t:{TABLE}",
+        # Without the models of the family's cells, and without the lines of source, which have paths of this machine.
         "select top",
         "setattr -unset src",
         "setattr -mod -unset src",
@@ -253,7 +266,6 @@ def parse_memories(dump: str, blocks: Mapping[str, int], mapped: Collection[str]
     mapped: memories that became block RAM.
     """
     found = []
-    planned = False
     for text in re.split(r"^ *end$", dump, flags=re.MULTILINE):
         name = re.search(r"^ *cell \$mem_v2 \\(\S+)", text, re.MULTILINE)
         if name is None:
@@ -283,6 +295,7 @@ def check_memories(
     ------
     BuildError: a memory that was planned as block RAM is logic, or the number of block RAMs is not the planned one.
     """
+    # A memory that was mapped and then removed has no block RAM either, but is no mistake: nothing depends on it.
     in_logic = [memory for memory in netlist.memories if memory.planned and not (memory.ebr or memory.mapped)]
     if in_logic:
         names = ", ".join(f"'{memory.name}' ({memory.depth} x {memory.bits} bits)" for memory in in_logic)
@@ -294,6 +307,7 @@ def check_memories(
             f"the mapping planned {planned_ebr} block RAMs, but synthesis used {used} ({listed or 'none'}); "
             "this is a mistake in nnhw's cost model: please report it with the model"
         )
+    # Large RAMs are cells of the design (`Cells.large_rams`), not memories that yosys maps: none may be missing.
     large = netlist.resources.spram
     if planned_spram is not None and large != planned_spram:
         raise BuildError(
@@ -318,6 +332,7 @@ def check_size(netlist: Netlist, board: Board) -> None:
     ------
     BuildError: it cannot fit; the message says by how much.
     """
+    # Place and route would say the same, but after minutes, and not what to do.
     taken, given = netlist.resources, board.resources
     names = (
         *(("lc", "logic cells"), ("ff", "flip-flops")),

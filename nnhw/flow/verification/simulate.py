@@ -213,6 +213,7 @@ def simulate_pins(
     faults: bool = False,
     stepwise: bool = True,
     rate: int | None = None,
+    ports: Sequence[str] = (),
 ) -> PinsRun:
     """Run codes through the pins of a device, bit by bit, by the protocol.
 
@@ -225,6 +226,8 @@ def simulate_pins(
     faults: send a damaged or cut copy in front of each frame, and pauses.
     stepwise: send a frame only when the one before is taken; without it the engine must be faster than the link.
     rate: bits per second, one of those that the link has with this clock; default: the fastest.
+    ports: of link `ulpi`: speeds of ports of the computer, 'full' or 'high', into which the device is plugged one after
+        the other, each time in the middle of the images; the bus is suspended at each. Default: one of high speed.
 
     Raises
     ------
@@ -244,7 +247,7 @@ def simulate_pins(
     device = make_linked_device(accelerator, clock_hz, link)
     if hasattr(device, "hurry"):
         device.hurry = given["hurry"] = HURRY
-    plan = {"link": link.kind, "arrays": str(arrays), "result": str(result), **given}
+    plan = {"link": link.kind, "arrays": str(arrays), "result": str(result), "ports": list(ports), **given}
     (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
     verilog = to_verilog(device, run_yosys)
     try:

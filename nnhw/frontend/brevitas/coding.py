@@ -54,6 +54,7 @@ class Coding:
     @property
     def convention(self) -> tuple[int, int, int, bool, str, bool, bool]:
         """The arguments that are no tensors."""
+        # Brevitas adds the zero point in front of rounding; without one both orders are the same.
         shifted = bool((self.zero_point != 0).any())
         return self.qmin, self.qmax, self.axis, self.bipolar, self.rounding, False, shifted
 

@@ -71,9 +71,7 @@ def conv_layer(
     rank = len(sizes) - 2
     if rank not in _CONVS or len(shape) != rank + 2:
         raise node.refusal(f"has weights of the shape {sizes} for values of {len(shape)} axes; use images or sequences")
-    kernel = node.take("kernel_shape", sizes[2:])
-    if list(kernel) != sizes[2:]:
-        raise node.refusal(f"has kernel_shape={list(kernel)} for weights of the shape {sizes}; export the model again")
+    kernel = _kernel_of(node, sizes)
     strides, dilations = ones(node, "strides", rank), ones(node, "dilations", rank)
     pads = padding_of(node, shape[2:], kernel, strides, dilations)
     options: dict[str, Any] = {"stride": strides, "dilation": dilations, "groups": node.take("group", 1)}
@@ -82,9 +80,8 @@ def conv_layer(
     options["padding"] = tuple(begin) if begin == end else 0
     more = [] if isinstance(weight, Known) else [weight]
     if isinstance(weight, Known) and not isinstance(bias, Traced):
-        layer: nn.Module = _CONVS[rank](
-            sizes[1] * options["groups"], sizes[0], tuple(kernel), bias=bias is not None, **options
-        )
+        kind: Callable[..., nn.Module] = _CONVS[rank]
+        layer = kind(sizes[1] * options["groups"], sizes[0], tuple(kernel), bias=bias is not None, **options)
         _fill(layer, weight.array, None if bias is None else bias.array)
     else:
         more = [node.builder.constant_step(node, weight, 1) if isinstance(weight, Known) else weight]
@@ -102,7 +99,7 @@ def transposed_convolution(node: OnnxNode) -> Value:
     rank = len(sizes) - 2
     if rank not in _CONVS:
         raise node.refusal(f"has weights of the shape {sizes}; use images or sequences")
-    node.take("kernel_shape")
+    _kernel_of(node, sizes)
     if node.take("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or node.take("output_shape"):
         raise node.refusal("has auto_pad or output_shape; export it with pads")
     strides, dilations = ones(node, "strides", rank), ones(node, "dilations", rank)
@@ -273,6 +270,14 @@ def batch_normalization(node: OnnxNode) -> Value:
 def chain(**layers: nn.Module) -> nn.Module:
     """Return layers that run one after the other, by their names."""
     return nn.Sequential(OrderedDict(layers))
+
+
+def _kernel_of(node: OnnxNode, sizes: list[int]) -> list[int]:
+    """Return the sizes of a kernel by the shape of its weights. Raises: CaptureError if the node states others."""
+    kernel = list(node.take("kernel_shape", sizes[2:]))
+    if kernel != sizes[2:]:
+        raise node.refusal(f"has kernel_shape={kernel} for weights of the shape {sizes}; export the model again")
+    return kernel
 
 
 def _shape_of(value: Value) -> list[int]:

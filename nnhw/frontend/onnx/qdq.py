@@ -86,6 +86,7 @@ def quantize_linear(node: OnnxNode) -> Value:
 def _clipped(node: OnnxNode, tensor: str, limits: tuple[int, int]) -> tuple[str, tuple[int, int]]:
     """Return the name of a tensor of integers, and its limits; a Clip that alone reads it is taken into both."""
     consumers = node.builder.consumers.get(tensor, [])
+    # QCDQ files bound codes to fewer bits than their type has by a Clip between the two nodes.
     if len(consumers) != 1 or consumers[0].op_type != "Clip" or len(consumers[0].input) != 3:
         return tensor, limits
     bounds = [node.builder.number_of(name) for name in consumers[0].input[1:]]

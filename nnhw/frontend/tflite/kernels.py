@@ -143,6 +143,7 @@ def activation(kernel: Kernel) -> tuple[int, int]:
 def _windows(x: Array, kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int] = (1, 1)) -> Array:
     """Return the windows of x [N, height, width, channels]: [N, rows, columns, channels, kernel height, width]."""
     reach = [(span - 1) * step + 1 for span, step in zip(kernel, dilation, strict=True)]
+    # A view: nothing is copied, however large windows are.
     seen = np.lib.stride_tricks.sliding_window_view(x, reach, axis=(1, 2))
     return seen[:, :: stride[0], :: stride[1], :, :: dilation[0], :: dilation[1]]
 
@@ -251,6 +252,7 @@ def average_pool(kernel: Kernel, x: Array) -> Array:
     """AVERAGE_POOL_2D: the mean of codes, which are no distances here, rounded half away from zero."""
     spans = kernel.option("FilterHeight", 1), kernel.option("FilterWidth", 1)
     stride, zero = (kernel.option("StrideH", 1), kernel.option("StrideW", 1)), kernel.made.zero_point
+    # Every window is whole: others were refused when the layer was built.
     count = spans[0] * spans[1]
     total = (_windows(x, spans, stride) + zero).sum(axis=(4, 5))
     mean = np.where(total > 0, (total + count // 2) // count, -((count // 2 - total) // count))

@@ -361,6 +361,12 @@ def codes_of(site: Site) -> nn.Module:
     """Build a QUANTIZE: of real numbers to codes, or of codes to codes of another scale or type."""
     x, made = site.given(0), site.made
     if x.type == "FLOAT32":
+        # Between layers TFLite computes these numbers in float32, and the module codes and numbers in float64.
+        if x.index != site.model.input:
+            raise site.refusal(
+                f"makes codes of the real numbers {x.place}, which are computed; convert the model again, without "
+                f"DEQUANTIZE and QUANTIZE between its layers"
+            )
         site.check_codes(made, types=("INT8", "UINT8"))
         return FromReal(made)
     site.check_codes(x, made, types=("INT8", "UINT8"))

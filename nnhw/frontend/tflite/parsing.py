@@ -115,6 +115,7 @@ class _Reader:
                 f"has the tensor '{name}' of shape {signature}, where -1 is not known before it runs; only the batch "
                 f"may be of any size: convert it with fixed shapes"
             )
+        # Before the buffer is looked at: a variable has none, like a computed tensor.
         if entry.IsVariable():
             raise self._refusal(
                 f"has the variable '{name}', which keeps a state from one call to the next; an accelerator keeps "
@@ -137,6 +138,7 @@ class _Reader:
         # Tensors that the graph computes have an empty buffer.
         if not buffer.DataLength():
             return None
+        # A view of the file's bytes, so that a large claim costs nothing before it is checked.
         given: np.ndarray = buffer.DataAsNumpy()
         if type == "INT4":
             return self._halves(given, name, shape)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, unsigned
+from amaranth.hdl import Cat, Const, Instance, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import io
 from amaranth.lib.memory import Memory
 
 from nnhw.families import Family
 from nnhw.families.pll import PllSettings
+from nnhw.hdl.names import TABLE_ATTRIBUTE
 
 if TYPE_CHECKING:
     from nnhw.hdl.dsp import DspProducts
@@ -104,16 +105,34 @@ class Cells:
             m.d.sync += [a.eq(unit.a), b.eq(unit.b), products[0].eq(a * factor), products[1].eq(products[0])]
             m.d.sync += [addend.eq(unit.addend), unit.o.eq(products[1] + addend)]
 
-    def lookup_table(self, m: Module, name: str, content: int, index: Value) -> Value:
+    def lookup_table(
+        self, m: Module, name: str, content: int, index: Sequence[Value | None], spare: Sequence[Value] = ()
+    ) -> Value:
         """Add a table of 16 bits, read in the same cycle; return the bit at an index.
+
+        A family's table is a cell that synthesis leaves as it is, so that its content can be replaced after place and
+        route (`nnhw.flow.implementation.contents`).
 
         Parameters
         ----------
         name: of the cell, in families that make one.
         content: 16 bits; bit k is the entry of index k.
-        index: 4 bits.
+        index: its 4 bits, the lowest first; None: a bit that is always 0.
+        spare: other bits, which a cell may read where `index` has none; the result does not depend on them.
         """
-        return Const(content, 16).bit_select(index, 1)
+        if self.family is None:
+            return in_logic(content, index)
+        kind, models = self.family.tools.table, self.family.models
+        output, *inputs = models.luts[kind]
+        bit = Signal(name=f"{name}_bit")
+        m.submodules[name] = Instance(
+            kind,
+            ("a", TABLE_ATTRIBUTE, 1),
+            ("p", models.init, Const(content, 16)),
+            ("o", output, bit),
+            *(("i", port, _or_zero(value)) for port, value in zip(inputs, index, strict=True)),
+        )
+        return bit
 
     def large_ram(self, m: Module, unit: LargeRam, word: Signal) -> None:
         """Add a memory of one port that behaves as large RAMs do: a write changes the word at the output.
@@ -178,6 +197,15 @@ class Cells:
     def flash_clock(self, m: Module, clk: Any) -> bool:
         """Drive the configuration flash's clock with `clk`, where that takes a cell; return whether it does."""
         return False
+
+
+def in_logic(content: int, index: Sequence[Value | None]) -> Value:
+    """Return a bit of a table of 16 bits that synthesis may make part of any logic; see `Cells.lookup_table`."""
+    return Const(content, 16).bit_select(Cat(_or_zero(bit) for bit in index), 1)
+
+
+def _or_zero(bit: Value | None) -> Value:
+    return Const(0, 1) if bit is None else bit
 
 
 def gated(number: Value, gate: Value) -> Value:

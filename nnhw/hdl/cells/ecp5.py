@@ -16,7 +16,7 @@ from amaranth.lib import io
 
 from nnhw.families import ECP5
 from nnhw.families.pll import PllSettings
-from nnhw.hdl.cells.base import Cells, Operand, bit_of, extended
+from nnhw.hdl.cells.base import Cells, Operand, bit_of, extended, in_logic
 from nnhw.hdl.names import CLOCK_ATTRIBUTE
 
 if TYPE_CHECKING:
@@ -72,6 +72,25 @@ class Ecp5Cells(Cells):
         for lane in range(unit.lanes):
             _product(m, unit, lane)
 
+    def lookup_table(
+        self, m: Module, name: str, content: int, index: Sequence[Value | None], spare: Sequence[Value] = ()
+    ) -> Value:
+        """See `Cells.lookup_table`.
+
+        nextpnr folds an input of a LUT4 that is constant, or the same as another one, into its content, which would
+        not be found in the layout any more. So an input without a bit reads a spare one, on which the content does not
+        depend; where there is none, the table is logic, and the layout serves one clock.
+        """
+        unused = [number for number, bit in enumerate(index) if bit is None]
+        if len(spare) < len(unused):
+            return in_logic(content, index)
+        inputs = list(index)
+        for number, bit in zip(unused, spare, strict=False):
+            inputs[number] = bit
+        used = ~sum(1 << number for number in unused)
+        content = sum((content >> (place & used) & 1) << place for place in range(1 << len(index)))
+        return super().lookup_table(m, name, content, inputs)
+
     def pll(
         self, m: Module, settings: PllSettings, port: io.PortLike, clock: Signal, lock: Signal, source: str
     ) -> Value | None:
@@ -86,8 +105,6 @@ class Ecp5Cells(Cells):
         feedback = Signal(name="pll_feedback")
         m.submodules.pll = Instance(
             "EHXPLLL",
-            a_FREQUENCY_PIN_CLKI=f"{settings.input_hz / 1e6:g}",
-            a_FREQUENCY_PIN_CLKOS=f"{settings.output_hz / 1e6:g}",
             a_ICP_CURRENT="12",
             a_LPF_RESISTOR="8",
             a_MFG_ENABLE_FILTEROPAMP="1",

@@ -17,7 +17,7 @@ from nnhw.engines.arithmetic import WIDE_DSP_BITS
 from nnhw.families import ICE40
 from nnhw.families.pll import PllSettings
 from nnhw.hdl.cells.base import Cells, Operand, bit_of, extended, gated
-from nnhw.hdl.names import CLOCK_ATTRIBUTE, TABLE_ATTRIBUTE
+from nnhw.hdl.names import CLOCK_ATTRIBUTE
 
 if TYPE_CHECKING:
     from nnhw.hdl.dsp import DspProducts
@@ -121,18 +121,6 @@ class Ice40Cells(Cells):
             i_D=unit.addend[:16],
             o_O=unit.o,
         )
-
-    def lookup_table(self, m: Module, name: str, content: int, index: Value) -> Value:
-        """Add one SB_LUT4 that synthesis leaves as it is, so that its content can be replaced after place and route.
-
-        See `Cells.lookup_table` and `nnhw.flow.implementation.contents`.
-        """
-        bit = Signal(name=f"{name}_bit")
-        inputs = {f"i_I{number}": index[number] for number in range(4)}
-        m.submodules[name] = Instance(
-            "SB_LUT4", ("a", TABLE_ATTRIBUTE, 1), ("p", "LUT_INIT", Const(content, 16)), **inputs, o_O=bit
-        )
-        return bit
 
     def large_ram(self, m: Module, unit: LargeRam, word: Signal) -> None:
         """See `Cells.large_ram`; the word is filled up with zeros to whole RAMs."""

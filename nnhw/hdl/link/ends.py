@@ -1,7 +1,7 @@
 """Comparisons of counters with ends that depend on the clock, in lookup tables whose content can be replaced.
 
-So one placed layout serves several clocks. In families without such cells (`Cells.lookup_table`), and in simulators,
-they are comparisons with constants.
+So one placed layout serves several clocks. In simulators, which have no such cells (`Cells.lookup_table`), they are
+comparisons with constants.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def is_at_end(
     agree = []
     for low in range(0, len(counter), step):
         bits = counter[low : low + step]
-        index = Cat(bits, Const(0, step - len(bits)), choice)
+        index = [*bits, *[None] * (step - len(bits)), *choice]
         content = sum(_agrees(place, low, step, ends) << place for place in range(1 << _INPUTS))
-        agree.append(cells.lookup_table(m, f"{name}_{low}", content, index))
+        agree.append(cells.lookup_table(m, f"{name}_{low}", content, index, [*counter[:low], *counter[low + step :]]))
     return Cat(agree).all()
 
 

@@ -1,5 +1,8 @@
 # amaranth: UnusedElaboratable=no
-"""USB of high speed: a serial port behind a PHY chip, which takes and gives a byte in each cycle of its clock."""
+"""USB of high speed: a serial port behind a PHY chip, which takes and gives a byte in each cycle of its clock.
+
+At a port of full speed the device has that, and the PHY takes a byte every 40 cycles.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +36,12 @@ class UlpiSerial(SerialPort):
     data: In(8). data_out: Out(8), for the same pins while `driven` is 1.
     dir, nxt: In(1). stp: Out(1). All in the domain `usb`. Source: ULPI 1.1, 3.
 
-    Timing: a byte takes a cycle of `usb` on the wire. The first millisecond after a reset belongs to the PHY.
+    Timing: a byte takes a cycle of `usb` on the wire, 40 at full speed. The first millisecond after a reset belongs to
+    the PHY.
     """
 
     packet_bytes: ClassVar[int] = 512
+    has_both: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__({**{name: _INPUTS[name] for name in ("data", "dir", "nxt")}, **_OUTPUTS})

@@ -10,17 +10,33 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from amaranth.build import Platform
-from amaranth.hdl import ClockDomain, ClockSignal, Fragment, Module, Mux, ResetInserter, ResetSignal, Signal, unsigned
+from amaranth.hdl import (
+    ClockDomain,
+    ClockSignal,
+    Const,
+    Elaboratable,
+    Fragment,
+    Module,
+    Mux,
+    ResetInserter,
+    ResetSignal,
+    Signal,
+    Value,
+    unsigned,
+)
 from amaranth.lib import stream, wiring
 from amaranth.lib.cdc import ResetSynchronizer
 from amaranth.lib.fifo import AsyncFIFO
 from amaranth.lib.wiring import In, Out
 from luna.gateware.interface.ulpi import UTMITranslator
 from luna.gateware.usb.devices.acm import ACMRequestHandlers, USBSerialDevice
+from luna.gateware.usb.request.standard import StandardRequestHandler
+from luna.gateware.usb.usb2.descriptor import GetDescriptorHandlerBlock
 from luna.gateware.usb.usb2.device import USBDevice
 from luna.gateware.usb.usb2.endpoints.stream import USBStreamInEndpoint, USBStreamOutEndpoint
 from luna.gateware.usb.usb2.request import StallOnlyRequestHandler
 from luna.gateware.usb.usb2.reset import USBResetSequencer
+from usb_protocol.emitters import DeviceDescriptorCollection
 from usb_protocol.types import USBRequestType
 
 from nnhw.hdl.link.linked_engine import LinkedEngine, flash_pins
@@ -29,6 +45,8 @@ from nnhw.protocol import USB_PRODUCT, USB_VENDOR
 STATUS_ENDPOINT, DATA_ENDPOINT = 3, 4
 """Endpoints of the descriptors that LUNA makes for a serial port."""
 BIT_HZ = 12_000_000
+FULL_SPEED_BYTES = 64
+"""Largest bulk packet of full speed. Source: USB 2.0, 5.8.3."""
 _FIFO_BYTES = 4
 """Depth of the queues between clocks: a byte takes 8 cycles of the USB's, so more would wait for the same rate."""
 
@@ -58,6 +76,67 @@ class _Incoming(USBStreamOutEndpoint):
         return ResetInserter({"usb": self._bus_reset})(super().elaborate(platform))
 
 
+_CONFIGURATION, _QUALIFIER, _OTHER_SPEED = 2, 6, 7
+"""Types of descriptors. Source: USB 2.0, table 9-5."""
+
+
+class _Descriptors(Elaboratable):
+    """Descriptors of a device of two speeds: what it is depends on the speed that it has.
+
+    The first configuration is that of high speed, the second one that of full speed, and so are those of the other
+    speed; a computer sees only the one that holds. Members: see `GetDescriptorHandlerBlock`.
+    """
+
+    def __init__(self, descriptors: DeviceDescriptorCollection, is_fast: Value) -> None:
+        self._block, self._is_fast = GetDescriptorHandlerBlock(descriptors), is_fast
+        self.value, self.length = Signal(16), self._block.length
+        self.start, self.start_position = self._block.start, self._block.start_position
+        self.tx, self.stall = self._block.tx, self._block.stall
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.block = self._block
+        index, kind = self.value[:8], self.value[8:]
+        m.d.comb += self._block.value.eq(self.value)
+        with m.If((kind == _CONFIGURATION) | (kind == _OTHER_SPEED)):
+            m.d.comb += self._block.value[:8].eq(Mux(index == 0, ~self._is_fast, 0xFF))
+        return m
+
+
+class _Requests(StandardRequestHandler):
+    """The standard requests to a device of two speeds."""
+
+    def __init__(self, descriptors: DeviceDescriptorCollection, is_fast: Value) -> None:
+        super().__init__(descriptors)
+        self._is_fast = is_fast
+
+    def get_descriptor_handler_submodule(self) -> _Descriptors:
+        """Return what answers to GET_DESCRIPTOR."""
+        return _Descriptors(self.descriptors, self._is_fast)
+
+
+def _serial_descriptors(packet_bytes: int) -> DeviceDescriptorCollection:
+    """Return the descriptors of a serial port with bulk packets of a size.
+
+    LUNA's own serial port gives its descriptors alone, and is no part of the design, of which Amaranth would warn.
+    """
+    names = {"manufacturer_string": "nnhw", "product_string": "neural network accelerator"}
+    numbers = {"idVendor": USB_VENDOR, "idProduct": USB_PRODUCT, "max_packet_size": packet_bytes}
+    return USBSerialDevice(bus=None, **numbers, **names).create_descriptors()
+
+
+def _descriptors_of_both_speeds(packet_bytes: int) -> DeviceDescriptorCollection:
+    """Return those of a serial port with bulk packets of a size at high speed. Source: USB 2.0, 9.6.2 and 9.6.4."""
+    found = _serial_descriptors(packet_bytes)
+    device, fast = (found.get_descriptor_bytes(kind) for kind in (1, _CONFIGURATION))
+    slow = _serial_descriptors(FULL_SPEED_BYTES).get_descriptor_bytes(_CONFIGURATION)
+    for index, (own, other) in enumerate(((fast, slow), (slow, fast))):
+        found.add_descriptor(own, index=index)
+        found.add_descriptor(bytes((other[0], _OTHER_SPEED)) + other[2:], index=index)
+    found.add_descriptor(bytes((10, _QUALIFIER)) + device[2:8] + device[17:] + bytes(1))
+    return found
+
+
 class SerialPort(wiring.Component):
     """A serial port (CDC-ACM) for a computer, in the domain `usb`; what the wires are is told by those derived from it.
 
@@ -71,12 +150,16 @@ class SerialPort(wiring.Component):
         and no other packet does.
     o: stream of bytes from it. While it stalls, the computer is told to send again: no byte is lost.
     packet_bytes: largest bulk packet; two are held in each direction. Source: USB 2.0, 5.8.3.
+    has_both: the device has high speed where the computer has it, and full speed elsewhere.
     hurry: number by which LUNA's times for a reset, milliseconds, are divided; more than 1 for simulations alone.
 
-    A reset of the bus empties both directions, and their packets begin with DATA0 again.
+    A reset of the bus empties both directions, and their packets begin with DATA0 again. At full speed a device of both
+    speeds ends its packets one byte short of the largest: LUNA puts an empty packet behind one of the largest size
+    where no byte follows, and knows one size alone. The computer's packets may have any size up to `packet_bytes`.
     """
 
     packet_bytes: ClassVar[int]
+    has_both: ClassVar[bool] = False
 
     def __init__(self, wires: dict[str, Any]) -> None:
         self.hurry = 1
@@ -96,7 +179,8 @@ class SerialPort(wiring.Component):
         # Without a platform, so that synthesis gets what simulators run: for a UP5K LUNA counts in two DSP blocks.
         with _hurried(self.hurry):
             m.submodules.device = Fragment.get(device, None)
-        self._send(m, outgoing.stream, self._count_packets(m, device, outgoing))
+        waits, is_full = self._count_packets(m, device, outgoing)
+        self._send(m, outgoing.stream, waits, is_full)
         self.steer(m, device)
         m.d.comb += [
             device.connect.eq(1),
@@ -114,20 +198,22 @@ class SerialPort(wiring.Component):
         """Drive inputs of the device that depend on what the wires are."""
 
     def _add_control(self, device: USBDevice) -> None:
-        """Add the endpoint of descriptors and requests.
-
-        LUNA's own serial port gives its descriptors alone, and is no part of the design, of which Amaranth would warn.
-        """
-        names = {"manufacturer_string": "nnhw", "product_string": "neural network accelerator"}
-        numbers = {"idVendor": USB_VENDOR, "idProduct": USB_PRODUCT, "max_packet_size": self.packet_bytes}
-        serial = USBSerialDevice(bus=None, **numbers, **names)
-        control = device.add_standard_control_endpoint(serial.create_descriptors(), avoid_blockram=False)
+        """Add the endpoint of descriptors and requests."""
+        if self.has_both:
+            control = device.add_control_endpoint()
+            control.add_request_handler(_Requests(_descriptors_of_both_speeds(self.packet_bytes), _is_fast(device)))
+        else:
+            descriptors = _serial_descriptors(self.packet_bytes)
+            control = device.add_standard_control_endpoint(descriptors, avoid_blockram=False)
         control.add_request_handler(ACMRequestHandlers())
         unknown = (USBRequestType.VENDOR, USBRequestType.RESERVED)
         control.add_request_handler(StallOnlyRequestHandler(lambda setup: sum(setup.type == kind for kind in unknown)))
 
-    def _count_packets(self, m: Module, device: USBDevice, endpoint: USBStreamInEndpoint) -> Signal:
-        """Return whether a packet is complete of which the computer has not said yet that it has it."""
+    def _count_packets(self, m: Module, device: USBDevice, endpoint: USBStreamInEndpoint) -> tuple[Signal, Value]:
+        """Return whether a packet is complete of which the computer has not said yet that it has it.
+
+        And whether the next byte is the last one of a packet of full speed, where the device has both.
+        """
         packets, bus = endpoint.stream, endpoint.interface
         count, waits = Signal(range(self.packet_bytes)), Signal()
         with m.If(bus.handshakes_in.ack & bus.tokenizer.is_in & (bus.tokenizer.endpoint == DATA_ENDPOINT)):
@@ -138,9 +224,9 @@ class SerialPort(wiring.Component):
                 m.d.usb += waits.eq(1)
         with m.If(device.reset_detected):
             m.d.usb += [count.eq(0), waits.eq(0)]
-        return waits
+        return waits, ~_is_fast(device) & (count >= FULL_SPEED_BYTES - 2) if self.has_both else Const(0)
 
-    def _send(self, m: Module, packets: Any, waits: Signal) -> None:
+    def _send(self, m: Module, packets: Any, waits: Signal, is_full: Value) -> None:
         """Hold a byte until it is known whether another one follows.
 
         A packet with the last byte of a frame must not wait for more: results would. But while another packet waits for
@@ -153,12 +239,17 @@ class SerialPort(wiring.Component):
             self.i.ready.eq(~held | packets.ready),
             packets.valid.eq(held & (self.i.valid | ((payload == 0) & ~waits))),
             packets.payload.eq(payload),
-            packets.last.eq(~self.i.valid),
+            packets.last.eq(~self.i.valid | is_full),
         ]
         with m.If(packets.valid & packets.ready):
             m.d.usb += held.eq(0)
         with m.If(self.i.valid & self.i.ready):
             m.d.usb += [held.eq(1), payload.eq(self.i.payload)]
+
+
+def _is_fast(device: USBDevice) -> Value:
+    """Return whether a device has agreed on high speed with the computer: only then it is terminated for it."""
+    return ~device.utmi.term_select
 
 
 class UsbSerial(SerialPort):
@@ -171,7 +262,7 @@ class UsbSerial(SerialPort):
     Timing: a byte takes 8 cycles of `usb` on the wire.
     """
 
-    packet_bytes: ClassVar[int] = 64
+    packet_bytes: ClassVar[int] = FULL_SPEED_BYTES
 
     def __init__(self) -> None:
         outputs = dict.fromkeys(("d_p_out", "d_n_out", "driven", "pullup"), Out(1))

@@ -337,7 +337,7 @@ class FrameTransmitter(wiring.Component):
         bits = []
         for bit, column in enumerate(columns):
             first, second = (
-                self._cells.lookup_table(m, f"identity_{part}_{bit}", column >> 16 * part & 0xFFFF, low)
+                self._cells.lookup_table(m, f"identity_{part}_{bit}", column >> 16 * part & 0xFFFF, list(low))
                 for part in range(2)
             )
             bits.append(Mux(high, second, first))

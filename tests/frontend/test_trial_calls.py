@@ -94,7 +94,7 @@ def test_capture_rejects_what_depends_on_batch_or_call(function: object, message
     with pytest.raises(CaptureError) as caught:
         capture(model, EXAMPLE)
     line = Front.forward.__code__.co_firstlineno + 2
-    assert str(caught.value) == message.replace("HERE", f"test_trials.py:{line}")
+    assert str(caught.value) == message.replace("HERE", f"test_trial_calls.py:{line}")
     assert model.count.item() == 0
     assert model.calls == 0
 
