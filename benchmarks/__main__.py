@@ -142,8 +142,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="list the benchmarks")
     options = parser.parse_args(given)
     if options.list:
-        show_list(options.json)
-        return 0
+        return _guarded(lambda: show_list(options.json))
     if options.name is None:
         parser.error("a name is needed; --list shows them")
     chosen = BENCHMARKS[options.name]
@@ -164,19 +163,38 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _guarded(run: Callable[[], int]) -> int:
-    """Run a benchmark; return its exit code, 1 with the message where nnhw refuses."""
+    """Run a benchmark; return its exit code: 1 with the message where nnhw refuses, 1 if nobody reads the output."""
     try:
-        return run()
+        code = run()
+        # Here, as an error at the flush of the interpreter's end could not be caught.
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        _expect_reader_left()
+        return 1
     except NnhwError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
 
 
-def show_list(as_json: bool) -> None:
-    """Print the names, each with a line about it."""
+def _expect_reader_left() -> None:
+    """After a BrokenPipeError: raise it again unless it is of standard output, such as with `| head`."""
+    try:
+        # Where an empty line can be written, it was the pipe of another process that broke.
+        print(flush=True)
+    except BrokenPipeError:
+        # The interpreter flushes once more at its end (docs.python.org, library/signal, "Note on SIGPIPE").
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    else:
+        raise
+
+
+def show_list(as_json: bool) -> int:
+    """Print the names, each with a line about it; return the exit code, 0."""
     abouts = {name: benchmark.about for name, benchmark in BENCHMARKS.items()}
     for name, about in {**abouts, PEOPLE: ABOUT_PEOPLE}.items():
         print(json.dumps({"benchmark": name, "about": about}) if as_json else f"{name:16} {about}")
+    return 0
 
 
 if __name__ == "__main__":

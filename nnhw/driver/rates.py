@@ -44,6 +44,7 @@ def open_fastest(
         except LinkError:
             link.close()
             notice(f"link '{link.name}': no answer at {rate:,} bits a second; the next rate is tried")
+        # Broad, as it is only to clean up: the caller has no link yet that it could close, after Ctrl-C either.
         except BaseException:
             link.close()
             raise

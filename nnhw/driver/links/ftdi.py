@@ -94,6 +94,7 @@ class FtdiLink:
         except OSError as error:
             self.close()
             raise _not_opened(name, self._product, error) from error
+        # Broad, as it is only to clean up: without an object nobody could free the claimed chip, after Ctrl-C either.
         except BaseException:
             self.close()
             raise

@@ -69,11 +69,13 @@ static void print_row(const double *values, int count, int whole)
     printf("\n");
 }
 
+/* The header of a .npy file. */
+static char text[4096];
+
 /* Reads the header of a .npy file behind its first six bytes; returns the element type, 0 for one that is not known. */
 static char npy_type(FILE *file)
 {
     unsigned char head[6];
-    static char text[4096];
     size_t size;
     char *found;
     if (fread(head, 1, 2, file) != 2 || fread(head + 2, 1, 2, file) != 2) {
@@ -93,6 +95,40 @@ static char npy_type(FILE *file)
         return 0;
     }
     return strstr(text, "'<f4'") ? 'f' : strstr(text, "'|u1'") ? 'u' : strstr(text, "'|i1'") ? 'i' : 0;
+}
+
+/* Returns the shape in the header of a .npy file, such as 10, 28, 28; an empty text where there is none. */
+static const char *npy_shape(void)
+{
+    char *shape = strstr(text, "'shape'");
+    char *begin = shape ? strchr(shape, '(') : 0;
+    char *end = begin ? strchr(begin, ')') : 0;
+    if (!end) {
+        return "";
+    }
+    *end = 0;
+    return begin + 1;
+}
+
+/* Returns whether a shape ends in that of an image. Sizes in front of it count images: one, many, or steps of each. */
+static int holds_images(const char *shape)
+{
+    static const unsigned long needed[] = {@SHAPE@};
+    unsigned long given[64]; /* NumPy has at most 64 axes */
+    size_t rank = sizeof needed / sizeof *needed, count = 0;
+    while (*shape) {
+        char *end;
+        unsigned long size = strtoul(shape, &end, 10);
+        if (end == shape) {
+            ++shape;
+        } else if (count == sizeof given / sizeof *given) {
+            return 0;
+        } else {
+            given[count++] = size;
+            shape = end;
+        }
+    }
+    return count >= rank && !memcmp(given + count - rank, needed, sizeof needed);
 }
 
 /* The first bytes of a file that is no .npy: they belong to its images, of which they may be one and a half. */
@@ -133,6 +169,7 @@ int main(int argc, char **argv)
     char type = 'f';
     int only_codes = argc > 1 && !strcmp(argv[argc - 1], "--codes");
     const char *path = argc > 1 + only_codes ? argv[1] : "-";
+    const char *shape;
     FILE *file;
     if (argc > 2 + only_codes) {
         return fail("it takes one FILE, and behind it --codes; nothing else");
@@ -147,6 +184,13 @@ int main(int argc, char **argv)
         first_count = 0;
         if (!type) {
             return fail("the .npy file needs float32, uint8 or int8 in C order");
+        }
+        shape = npy_shape();
+        /* Another order of axes has as many elements, and would give wrong results. */
+        if (!holds_images(shape)) {
+            fprintf(stderr, "@NAME@: the .npy file needs the shape [N, @SHAPE@], and has [%s]; ", shape);
+            fprintf(stderr, "bring its axes in this order\n");
+            return 1;
         }
     }
 @RESET@    while ((got = read_image(file, type, image)) != 0) {

@@ -168,11 +168,14 @@ class NamedProgress:
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        start, self._name = time.monotonic(), name
+        outer, self._name, start = self._name, name, time.monotonic()
         self.inner.note(f"{name} ...")
-        yield
-        self._name = ""
-        self.inner.note(f"{name}: {time.monotonic() - start:.1f} s")
+        try:
+            yield
+            self.inner.note(f"{name}: {time.monotonic() - start:.1f} s")
+        finally:
+            # Also after an error: who catches it may go on, and its lines belong to the outer stage.
+            self._name = outer
 
     def note(self, text: str) -> None:
         self.inner.note(f"{self._name}: {text}" if self._name else text)
