@@ -85,6 +85,7 @@ class BoardLink(Protocol):
 
     @property
     def pin_clock_hz(self) -> int:
+        """Highest frequency, in hertz, at the pin of `ports` that clocks registers."""
         return self.speed
 
     @property
