@@ -81,6 +81,7 @@ def fifos_do_not_fit(accelerator: Accelerator, excess: str) -> str:
     excess: from `Budget.excess`.
     """
     fifos = [stage for stage in accelerator.stages if stage.config.fifo is not None]
+    # The largest one is where a change of the model helps most.
     largest = max(fifos, key=_held_bits, default=None)
     why = ""
     if largest is not None and _held_bits(largest) > SMALL_FIFO_BITS:
