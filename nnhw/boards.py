@@ -239,6 +239,7 @@ def load_board(name: str | Path) -> Board:
     """
     if isinstance(name, Path) or name.endswith(".toml"):
         return _read(Path(name))
+    # All are read: aliases are in the files, and there are few.
     known = {alias: board for board in list_boards() for alias in (board.name, *board.aliases)}
     if name in known:
         return known[name]
@@ -281,6 +282,7 @@ def board_of(table: Mapping[str, Any], where: str) -> Board:
     """
     problems: list[NnhwError] = []
     board = _make(Board, table, where, problems)
+    # Further rules read fields, so they need a board whose fields have the right types.
     if board is not None:
         problems += _check(board, where)
     raise_all(problems)
@@ -296,7 +298,8 @@ def _make(kind: type, table: Mapping[str, Any], where: str, problems: list[NnhwE
     before = len(problems)
     types = get_type_hints(kind)
     values: dict[str, Any] = {}
-    for name in table.keys() - types.keys():
+    # In the order of the file: a set's order changes from process to process.
+    for name in [name for name in table if name not in types]:
         near = difflib.get_close_matches(name, types, n=1)
         hint = f"did you mean '{prefix}{near[0]}'?" if near else f"known are {_quoted(types)}"
         problems.append(BoardError(f"{where}: field '{prefix}{name}' is not known; {hint}"))
@@ -410,6 +413,7 @@ def _check_shared_pins(board: Board, where: str) -> list[NnhwError]:
     problems: list[NnhwError] = []
     if board.sensors and board.uart is None:
         problems.append(BoardError(f"{where}: a board with a sensor needs the table 'uart', where results leave"))
+    # Pins that every build with a sensor uses beside it; sensors may share pins with one another, for a build has one.
     common = {} if board.uart is None else {pin: f"uart.{name}" for name, pin in board.uart.pins.items() if pin}
     if board.result is not None:
         common |= {pin: f"result.{name}" for name, pin in board.result.outputs.items()}

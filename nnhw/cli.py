@@ -32,6 +32,7 @@ class _Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
+            # A full disk or a missing permission is a message, too.
             with system_errors():
                 return super().invoke(ctx)
         except NnhwError as error:
@@ -103,6 +104,7 @@ def _advising(
     try:
         yield
     except DoesNotFitError as error:
+        # `_Commands.invoke` shows the traceback.
         if ctx.find_root().params.get("debug"):
             raise
         from nnhw.fitting.advice import advise
@@ -145,6 +147,7 @@ def doctor() -> None:
 
     checks = diagnose()
     OUT.print(render_doctor(checks))
+    # Scripts ask by the exit code whether everything that is needed is there.
     if any(check.required and not check.found for check in checks):
         raise typer.Exit(EXIT_ERROR)
 
@@ -344,6 +347,7 @@ def ir(
     for path in written:
         OUT.print(f"wrote {path}", highlight=False, soft_wrap=True, markup=False)
     if not written:
+        # Not by rich, which takes brackets of shapes for markup, and wraps lines.
         typer.echo(staged.text(data).rstrip("\n"))
 
 
@@ -572,6 +576,7 @@ def export_driver(
 
 def main() -> None:
     """Run the command line."""
+    # In front of everything, so that a signal while modules are imported leaves nothing half-written.
     stop_on_signals()
     app(prog_name="nnhw")
 

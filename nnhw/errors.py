@@ -153,6 +153,7 @@ def raise_all(problems: Sequence[NnhwError]) -> None:
     if len(problems) == 1:
         raise problems[0]
     if problems:
+        # Callers that try another mapping after a MappingError must see several of them as one, too.
         mapping = all(isinstance(problem, MappingError) for problem in problems)
         raise MappingProblems(problems) if mapping else ProblemList(problems)
 
@@ -168,6 +169,7 @@ _HEADINGS: tuple[tuple[tuple[type[NnhwError], ...], str], ...] = (
 def heading(error: NnhwError) -> str:
     """Return the word in front of an error's message: 'Input', 'Does not fit', 'Not supported' or 'Error'."""
     if isinstance(error, ProblemList):
+        # Problems of different kinds have no common word.
         words = {heading(problem) for problem in error.problems}
         return words.pop() if len(words) == 1 else "Error"
     return next((word for classes, word in _HEADINGS if isinstance(error, classes)), "Error")

@@ -51,8 +51,11 @@ from dataclasses import dataclass
 from nnhw.errors import InputError, LinkError
 
 PROTOCOL_VERSION = 2
+"""Raised with every change that a driver and a bitstream of different versions would not survive."""
 MAGIC = b"NNHW"
+"""Start of a device's identity."""
 ANSWER = 0x80
+"""Bit of the command by which an answer differs from its question."""
 
 PROGRAM_MAGIC = b"NNPR"
 PROGRAM_HEADER = struct.Struct("<4sIII")
@@ -78,7 +81,9 @@ USB_FAST_BYTES_PER_S = 8000 * 13 * 512
 Source: USB 2.0, table 5-10.
 """
 PAYLOAD_LIMIT_BYTES = 240
+"""With header and CRC a frame has 246 bytes at most: below 255, COBS needs one code byte in front, and no other."""
 HEADER_BYTES = 2
+"""Command and sequence."""
 CRC_BYTES = 4
 FRAME_LIMIT_BYTES = HEADER_BYTES + PAYLOAD_LIMIT_BYTES + CRC_BYTES
 WIRE_OVERHEAD_BYTES = HEADER_BYTES + CRC_BYTES + 2  # and the COBS code byte and the delimiter
@@ -241,6 +246,7 @@ class DeviceIdentity:
     clock_hz: int
 
     def __post_init__(self) -> None:
+        # 16 digits are the 8 bytes of the identity's format.
         digits = self.model_hash[:16].lower()
         if len(digits) < 16 or not set(digits) <= set("0123456789abcdef"):
             raise InputError(
@@ -274,6 +280,8 @@ class DeviceIdentity:
         ------
         LinkError: no nnhw device, or one of another protocol version.
         """
+        # Magic and version come first in every version of the protocol, so that they are read before the length is
+        # checked.
         head = MAGIC + bytes((PROTOCOL_VERSION,))
         if payload[: len(MAGIC)] != MAGIC:
             raise LinkError(

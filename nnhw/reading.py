@@ -46,6 +46,7 @@ def is_plain_name(name: object) -> bool:
 def check_folder(folder: Path) -> None:
     """Raise BuildError where a folder holds anything but plain files and folders: links may lead out of it."""
     try:
+        # Kinds are asked for without following links: a link to a file would look like a file.
         with os.scandir(folder) as entries:
             kinds = {entry.name: entry.stat(follow_symlinks=False).st_mode for entry in entries}
     except OSError as error:
@@ -62,9 +63,9 @@ def check_folder(folder: Path) -> None:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the document of a JSON text; NaN, Infinity, and integers beyond 64 bits are refused."""
+    """Return the document of a JSON text; NaN, Infinity, and numbers beyond float64 or 64 bits are refused."""
     try:
-        return _shallow(json.loads(text, parse_constant=_no_number, parse_int=_integer))
+        return _shallow(json.loads(text, parse_constant=_no_number, parse_int=_integer, parse_float=_finite))
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
 
@@ -147,6 +148,7 @@ def _read_array(stream: IO[bytes], size: int) -> np.ndarray:
         raise
     except Exception as error:  # NumPy reads the header as a literal of Python, which fails in many ways
         raise ValueError(f"its header is damaged ({type(error).__name__})") from None
+    # Objects are pickles, which run code when they are loaded.
     if dtype.hasobject:
         raise ValueError("Object arrays cannot be loaded: it holds Python objects, not numbers")
     needed, left = math.prod(shape) * dtype.itemsize, size - stream.tell()
@@ -168,6 +170,7 @@ def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any
 
     Format 3.0 of .npy is refused: it is for names of fields that are not ASCII, which arrays of numbers do not have.
     """
+    # NumPy's own readers of each version, as `read_array` would allocate before sizes are checked.
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     version = np.lib.format.read_magic(stream)
     if version not in readers:
@@ -203,4 +206,12 @@ def _integer(text: str) -> int:
     number = int(text)
     if abs(number) >= INTEGER_MAX:
         raise ValueError(f"the number {text[:24]}.. is beyond 64 bits")
+    return number
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    # Python makes infinity of 1e999, which parse_constant does not see.
+    if math.isinf(number):
+        raise ValueError(f"the number {text[:24]} is beyond float64")
     return number

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nnhw.boards import BOARD_NAMES, Board, Flash, Uart, board_of, list_boards, load_board
-from nnhw.errors import BoardError
+from nnhw.errors import BoardError, ProblemList
 from nnhw.families import FAMILIES
 
 FOLDER = Path(__file__).parents[1] / "boards"
@@ -245,6 +245,14 @@ def test_load_board_rejects_unknown_field(tmp_path: Path) -> None:
     with pytest.raises(BoardError) as caught:
         load_board(path)
     assert str(caught.value) == "board file 'mine.toml': field 'titel' is not known; did you mean 'title'?"
+
+
+def test_load_board_names_unknown_fields_in_the_order_of_the_file(tmp_path: Path) -> None:
+    names = ["zeta", "eta", "theta", "iota", "kappa", "mu"]
+    path = write_board(tmp_path, package='"sg48"\n' + "\n".join(f'{name} = "x"' for name in names))
+    with pytest.raises(ProblemList) as caught:
+        load_board(path)
+    assert re.findall(r"field '(\w+)' is not known", str(caught.value)) == names
 
 
 def test_load_board_rejects_table_that_is_none(tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ def backend(
         if mode is not None:
             raise InputError(f"the backend 'nnhw' has no mode, given '{mode}'; use options={{'style': ..}}")
         return _Compiled(graph, CompileOptions.of(options), lambda partition: None)
+    # Of any class: raised here, it would reach the user wrapped in an error of Dynamo (see `_Failed`).
     except Exception as error:
         return _Failed(error)
 
@@ -108,6 +109,7 @@ class _Compiled:
         }
         self._split: Split | None = None
         self._constants: dict[int, Tensor] = {}
+        # Threads may share a compiled model: one of them splits the graph, and the others wait for it.
         self._lock = threading.Lock()
 
     def __call__(self, *args: Any) -> Any:
@@ -143,6 +145,7 @@ class _Compiled:
 
     def _make(self, args: Sequence[Any]) -> Split:
         graph = fx.Graph()
+        # A copy is split, for when weights change, the graph is split anew.
         copies: dict[fx.Node, fx.Node] = {}
         graph.output(graph.graph_copy(self._graph.graph, copies))
         for node, copy in copies.items():

@@ -68,6 +68,7 @@ class CompileOptions:
             raise InputError("option 'link' of the backend 'nnhw' needs model, sim, auto or a serial port, given ''")
         if self.builds is not None and Path(self.builds).exists() and not Path(self.builds).is_dir():
             raise InputError(f"option 'builds' of the backend 'nnhw' needs a folder, but '{self.builds}' is a file")
+        # Both raise here, when `Backend(..)` is written, and not at the first call of the model.
         load_board(self.board)
         self.build_options()
 
@@ -85,6 +86,7 @@ class CompileOptions:
         known = [field.name for field in fields(cls)]
         for name in given:
             if name not in known:
+                # str: keys of the user's dict may be anything.
                 near = difflib.get_close_matches(str(name), known, n=1)
                 hint = f"did you mean '{near[0]}'? There are" if near else "there are"
                 raise InputError(f"the backend 'nnhw' has no option '{name}'; {hint} {', '.join(known)}")

@@ -22,6 +22,7 @@ from .subgraphs import Subgraph
 NAME = "part"
 """Name of the model that each part becomes."""
 _IMAGES = 8
+"""Images of the example input, on which a build compares PyTorch with the graph."""
 _BEYOND = 1.25  # examples span so many times the range of the first quantizer, so that some saturate
 _RESHAPES = ("view", "reshape", "expand")
 
@@ -129,6 +130,7 @@ class _Copier:
         self._batch = region.source.meta[VALUE].shape[0]
         self._lines_of_text: list[str] = []
         self._numbers: dict[fx.Node, int] = {}
+        # Names and numbers of the user's graph stay out of the text, so that equal parts of two models have one build.
         x = self.graph.placeholder("x")
         self._copies: dict[fx.Node, fx.Node] = {region.source: x}
         self._note(x, f"{list(map(int, region.source.meta[VALUE].shape[1:]))} {region.source.meta[VALUE].dtype}")
@@ -170,6 +172,7 @@ class _Copier:
 
     def _constant(self, node: fx.Node) -> fx.Node:
         tensor, name = self._traced.constants[node], _buffer_name(node, self.root)
+        # A copy: the user may go on to train, and the build must be that of this moment.
         kept = tensor.detach().cpu().clone()
         self.root.register_buffer(name, kept)
         copy = self.graph.get_attr(name)
@@ -181,6 +184,7 @@ class _Copier:
         for one in node.all_input_nodes:
             self._of(one)
         copy = self.graph.node_copy(node, self._of)
+        # Dynamo may have traced with the number of images as a plain number.
         copy.args = _batched(copy, self._batch, self._size)
         copy.meta = {}
         self._copies[node] = copy
@@ -238,6 +242,7 @@ def _ranges(traced: TracedGraph, region: Subgraph) -> Iterator[tuple[float, floa
     for node in region.nodes:
         if QUANTIZE in traced.operators(node).names and region.source in node.all_input_nodes:
             scale, zero = (traced.constants.get(one) for one in node.args[1:3])  # type: ignore[arg-type]
+            # A scale that is not found yet, such as of an observer, cannot say a range; any other error comes later.
             step = 1.0 if scale is None or not bool(torch.isfinite(scale).all()) else float(scale.max())
             offset = 0.0 if zero is None else float(zero.max())
             low, high = float(node.args[3]), float(node.args[4])  # type: ignore[arg-type]

@@ -119,6 +119,7 @@ def key_of(part: Extracted, options: CompileOptions) -> str:
     """Return the hash of all that a build depends on: graph, weights, options, board, versions of nnhw and torch."""
     build = options.build_options()
     said = {name: getattr(build, name) for name in ("clock_hz", "target_fps", "style")}
+    # Seeds count for placing alone, which links without a board do not reach.
     said["seeds"] = build.seeds if options.has_board else None
     return cache_key(
         graph=part.text,
@@ -175,9 +176,11 @@ def _build(part: Extracted, folder: Path, options: CompileOptions, last: str) ->
             progress=options.progress or SilentProgress(),
         )
     except NnhwError:
+        # Up to map a failure lies in the model, and would come again; later stages may go on from what is there.
         if not _is_whole(folder, "map"):
             shutil.rmtree(folder, ignore_errors=True)
         raise
+    # A folder that the user named is the user's to clean.
     if options.builds is None:
         _prune(folder)
 
@@ -224,6 +227,7 @@ def _is_whole(folder: Path, last: str) -> bool:
         opened = BuildFolder.open(folder)
     except (BuildError, InputError):
         return False
+    # Of stages that were made elsewhere, contents are unknown: only this user's own are run without asking.
     needed = _SEPARATE[: _SEPARATE.index(last) + 1]
     return all(opened.is_intact(stage) and not opened.is_foreign(stage) for stage in needed)
 

@@ -110,6 +110,7 @@ class TracedGraph:
             return NodeValue(Dependence.SIZE)
         if node.op in ("placeholder", "get_attr", "call_module"):
             return NodeValue(Dependence.HOST)
+        # Before constants are recognized: a random constant has to be drawn at each call.
         if made.failed or made.random:
             why = ", which gives random numbers" if made.random else ""
             return NodeValue(Dependence.HOST, why=f"the accelerator has no '{operation_of(node)}'{why}")
@@ -135,6 +136,7 @@ class TracedGraph:
         if QUANTIZE in made.names:
             if len(data) > 1:
                 return NodeValue(Dependence.HOST, why="its scale depends on the input")
+            # A quantizer of a host's value begins a region; one of a part's value stays in it.
             source = data[0] if found[data[0]].kind is Dependence.HOST else found[data[0]].source
             return NodeValue(Dependence.PART, source, codes=True)
         if floats:

@@ -61,6 +61,8 @@ def operators_of(node: fx.Node) -> Operators:
         return Operators()
     try:
         with quiet_torch(), torch.no_grad():
+            # The node is traced by itself on its fake inputs, so that modules and functions of any depth become their
+            # operators.
             traced = make_fx(_caller(node), pre_dispatch=True)(*(one.meta[VALUE] for one in inputs))
     except Exception:  # of any kind: an operator may do what it likes
         # Its name is all that is known: by that it may have changed its inputs.

@@ -49,6 +49,7 @@ class Accelerated(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, *input shape] --> [N, *shape], on the torch device of the input."""
+        # A device takes whole images, and of no image it would never answer.
         if not len(x):
             return torch.zeros((0, *self._shape), dtype=self._dtype, device=x.device)
         return self._runner(x).to(dtype=self._dtype, device=x.device)
@@ -115,6 +116,7 @@ def split(root: nn.Module, traced: TracedGraph, options: CompileOptions) -> Spli
     order = [node.name for node in traced.graph.nodes]
     holder = nn.Module()
     work = _Work(left=options.parts)
+    # After each replacement values are found anew: what a part has computed is a value of the host for all behind it.
     while (found := _next(traced, work, options)) is not None:
         _replace(traced, work, holder, found)
     rows = {row.node: row for row in _rows(traced, work)} | work.rows
@@ -171,6 +173,7 @@ def _largest(traced: TracedGraph, group: Sequence[Subgraph], work: _Work, option
         part = extract(traced, values, group[0])
         runner, origin = runner_of(part, options)
         return _Found(group[0], runner, origin, part.constants)
+    # In front of the other refusals: what does not fit is no fault of a single node, so the whole region is refused.
     except MappingError as error:
         _refuse(work, group[0].nodes, _unfit(group[0], error, options))
         return None

@@ -60,6 +60,7 @@ def _regions(
         ends = values[node].codes or LINEAR & set(traced.operators(node).names)
         if not layers or not ends or not isinstance(node.meta.get(VALUE), Tensor):
             continue
+        # The accelerator returns one value: all others of the region have to stay inside of it.
         if _escapes(traced, source, node, within):
             continue
         ordered = tuple(one for one in nodes if one in within)

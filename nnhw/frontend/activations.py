@@ -67,6 +67,7 @@ def clamp(translator: Translator, call: Call) -> Value:
     if any(not isinstance(bound, int | float | None) for bound in (low, high)):
         raise CaptureError(f"{call} has tensors as bounds; use numbers")
     bounds = (float("-inf") if low is None else float(low), float("inf") if high is None else float(high))
+    # Written so that NaN is refused, too.
     if not bounds[0] <= bounds[1]:
         raise CaptureError(
             f"{call} has the bounds {bounds[0]} and {bounds[1]}; the first must not be above the second: exchange them"
@@ -80,6 +81,7 @@ def prelu(translator: Translator, call: Call) -> Value:
     if not isinstance(slope, TracedConstant):
         raise CaptureError(f"{call} computes its weight from the model's input; it must be a parameter")
     x = translator.floats(call["self"], call.location)
+    # One slope counts for all channels, and needs no axis.
     shape = () if slope.tensor.numel() == 1 else tuple(slope.tensor.shape)
     return Float(translator.emit(call, PRelu(), x, translator.parameter(slope, call, shape)))
 
@@ -88,6 +90,7 @@ def log_sigmoid(translator: Translator, call: Call) -> Value:
     """log(1 / (1 + e**-x)) = -softplus(-x)."""
     x = translator.floats(call["self"], call.location)
     negative = translator.emit(call, Negate(), x, suffix="negative")
+    # Without a threshold: torch's log_sigmoid has none.
     curve = translator.emit(call, Softplus(1.0, float("inf")), negative, suffix="softplus")
     return Float(translator.emit(call, Negate(), curve))
 
@@ -116,6 +119,7 @@ def power(translator: Translator, call: Call) -> Value:
 def _applied(translator: Translator, call: Call, make: Callable[[Call], Op]) -> Value:
     try:
         op = make(call)
+    # An op checks its own attributes, and knows no layer: that is added here.
     except IrError as error:
         raise CaptureError(f"{call}: {error}") from error
     operand = call.arguments["self"] if "self" in call.arguments else call["input"]

@@ -118,6 +118,8 @@ def own_answers(model: nn.Module | ExportedProgram, captured: Captured, images: 
     """
     if isinstance(model, GraphModel):
         return OwnAnswers("float64", model.compute(images), None, {})
+    # First the framework's own evaluation of the user's model, then the traced model in float64, which shows mistakes
+    # that float32's rounding could hide.
     precision, own, ties = agree(captured, door_of(model).evaluator(model), images)
     evaluator = Evaluator(captured.traced)
     # Codes of weights in the model's own precision: in float64 some could differ, which would be another model.
@@ -170,6 +172,7 @@ def agree(captured: Captured, evaluator: Evaluator, images: np.ndarray) -> tuple
     precision, results, ties = "", [], 0
     for part in evaluator.parts(images, _COMPARED):
         evaluation = evaluator(part)
+        # By the dtypes of the first batch's calls: all batches have the same.
         if not precision:
             precision = _precision(captured, evaluation)
             # Weights are the same for all images.
@@ -216,6 +219,7 @@ def compare(captured: Captured, images: np.ndarray, evaluation: Evaluation, prec
     graph, codes = captured.graph, _codes(matched(captured.quantizers, evaluation))
     differs = _differences(graph, images, codes, evaluation.result)
     ties = np.zeros(len(images), dtype=bool)
+    # The bound of rounding errors costs more than the evaluation, so that it is computed for differing rows alone.
     if differs:
         rows = np.flatnonzero(np.any(list(differs.values()), axis=0))
         part = {name: array[rows] for name, array in codes.items()}
@@ -268,6 +272,7 @@ def _differences(
     known = {prefix + node.name for prefix, part in levels(graph) for node in part.nodes}
     replaced = {name: array for name, array in codes.items() if name in known}
     _check_shapes(graph, replaced, result)
+    # The result is rounded to PyTorch's dtype, as the graph's float64 would differ nearly everywhere.
     computed = joined(run(graph, images, observe, replaced)).astype(result.dtype)
     if not np.array_equal(result, computed):
         differs[""] = _rows((result != computed) & ~_both_nan(result, computed))
@@ -348,6 +353,7 @@ def _judged(
 ) -> Iterator[_Judged]:
     """Yield the operand and the code of each quantizer for comparison."""
     for node in graph.nodes:
+        # Only at quantizers has the graph numbers that PyTorch has, too.
         if not isinstance(node.op, Quantize | Rescale) or node.name not in given.codes:
             continue
         operands = [computed[name] if name in computed else graph.constants[name] for name in node.inputs]
@@ -377,6 +383,7 @@ def _judged_result(
 def _may_be_greatest(op: ArgMax, x: np.ndarray, error: np.ndarray, index: np.ndarray) -> np.ndarray:
     """Return where the element at PyTorch's index can be the greatest, given the errors of all elements."""
     axis = op.axis + 1
+    # An element can be the greatest if its number plus its error reaches the greatest number less its error.
     least = (x - error).max(axis=axis, keepdims=True)
     place = index if op.keepdim else np.expand_dims(index, axis)
     possible = np.take_along_axis(x + error, place, axis) >= least

@@ -96,6 +96,8 @@ def _rewritten(path: Path) -> tuple[bytes, set[str]]:
     except (OSError, ValueError) as error:
         raise InputError(f"{path} is not a .pt2 archive: {error}; {_SAVE_AGAIN}") from error
     _check_names(entries, path)
+    # In this order: names say which parts there are, then tables of tensors are read, then the graph, whose texts torch
+    # would interpret.
     raise_all(list(_pickled(entries, path)))
     _check_sizes(entries, path)
     model = _checked_model(_json(entries, _MODEL, path), path)
@@ -103,6 +105,7 @@ def _rewritten(path: Path) -> tuple[bytes, set[str]]:
     # Sample inputs are a pickle, and nothing needs them.
     entries[_SAMPLES] = b""
     buffer = io.BytesIO()
+    # Written anew: torch must not find anything that was not checked, such as a second entry of the same name.
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in entries.items():
             if not name.startswith("extra/"):
@@ -150,6 +153,7 @@ def _check_sizes(entries: dict[str, bytes], path: Path) -> None:
             sizes = [size for key, size in _pairs(_pick(entry, "tensor_meta", "sizes")) if key == "as_int"]
             if not all(type(size) is int for size in sizes):
                 raise InputError(f"{path}: the sizes of a tensor are damaged; {_SAVE_AGAIN}")
+            # Elements and bytes are compared, for an element has at least one byte.
             claimed += max(0, math.prod(sizes) - len(content))
     if claimed > _REPEATED_ELEMENTS_MAX:
         raise InputError(f"{path} holds tensors that claim {claimed} elements more than it has bytes; {_SAVE_AGAIN}")

@@ -90,6 +90,7 @@ def _matrices(
 ) -> tuple[Codes | Float, bool]:
     """Return (value as matrices [lead .., first, last], whether they are transposed, so that nothing has to move)."""
     lead, first, last = order
+    # The engine reads either order of a matrix, so that k.transpose(-2, -1) moves nothing.
     turned = list(letters) == [*lead, *last, *first]
     names = [*lead, *last, *first] if turned else [*lead, *first, *last]
     moved = permuted(translator, call, value, tuple(letters.index(axis) for axis in names), f"{suffix}_order")
@@ -124,6 +125,7 @@ def integer_softmax(translator: Translator, call: Call) -> Value:
     if kept is not None and not isinstance(kept, TracedConstant):
         raise CaptureError(f"{call} computes its mask from the model's input; it must be a constant")
     keep = np.array(1) if kept is None else kept.tensor.detach().cpu().numpy().astype(np.int64)
+    # A mask may have an axis of size 1 for the batch.
     keep = keep[0] if keep.ndim == len(translator.shape(codes)) + 1 and len(keep) == 1 else keep
     table = power_table(call["scale"].tensor, call["distances"]).cpu().numpy()
     names = [

@@ -30,6 +30,7 @@ class Birthplaces:
 
     def __enter__(self) -> Birthplaces:
         self._hooks = [
+            # torch has no hook for constructors; registration is what constructors of layers do first.
             torch_module.register_module_parameter_registration_hook(self._note_owner),
             torch_module.register_module_buffer_registration_hook(self._note_owner),
             torch_module.register_module_module_registration_hook(self._note_child),

@@ -88,6 +88,7 @@ def evaluate(call: Call, double: bool = False) -> torch.Tensor:
     target = call.node.target
     if not isinstance(target, torch._ops.OpOverload) or not only_computes(target, ("aten", "nnhw")):
         raise call.refusal()
+    # Evaluated once here, a random constant would be frozen, and differ from build to build.
     if torch.Tag.nondeterministic_seeded in target.tags:
         raise CaptureError(f"{call}: operator {call.operator} gives random numbers; a model must not depend on them")
     if call.operation in ("empty", "empty_strided", "empty_permuted", "empty_like", "new_empty"):
@@ -114,6 +115,7 @@ def check_sole_use(call: Call) -> None:
     target = call.node.target
     if not isinstance(target, torch._ops.OpOverload) or not target._schema.is_mutable:
         return
+    # Such as out=..: it writes a tensor that is no operand.
     if not target._schema.name.endswith("_"):
         raise call.refusal()
     changed = call.node.args[0]

@@ -104,6 +104,7 @@ def capture_quantizers(
     if isinstance(model, GraphModel):
         return Captured(dataclasses.replace(model.graph, name=name), (), model)
     _check_model(model)
+    # From here on every model is one of PyTorch with nnhw's quantizers.
     own = door_of(model).traceable(model, example_input, lines)
     program = own if isinstance(own, ExportedProgram) else _exported(own, example_input, lines)
     if isinstance(model, ExportedProgram) and example_input is not None:
@@ -120,6 +121,7 @@ def capture_quantizers(
             translator.add_block(node, Block(block))
         elif node.op not in ("call_function", "placeholder", "output"):
             raise CaptureError(f"the traced model holds a {node.op} '{node.target}', which is not supported")
+    # Each layer of a float model has a problem of its own; that it is not quantized says all of them.
     if _is_float(nodes) and any(isinstance(problem, Unquantized) for problem in translator.problems):
         raise InputError(NO_QUANTIZERS)
     raise_all(translator.problems)
@@ -132,6 +134,8 @@ def capture_quantizers(
     if is_foreign(model):
         example = random_input(program) if example_input is None else example_input.detach().cpu()
         evaluator, images = door_of(model).evaluator(model), probes(graph, example.numpy())
+        # First the rules of single quantizers, whose message names the cause; then codes and results of the whole
+        # model.
         compare_conventions(captured, evaluator, images)
         agree(captured, evaluator, images)
     return captured

@@ -33,6 +33,7 @@ def greater_equal(swapped: bool = False) -> Handler:
 
 def _comparison(op: type[Greater | GreaterEqual], swapped: bool) -> Handler:
     def handle(translator: Translator, call: Call) -> Value:
+        # x < y is y > x: the IR has two comparisons instead of four.
         sides = (call["other"], call["self"]) if swapped else (call["self"], call["other"])
         return arithmetic(translator, call, op(), *sides)
 
@@ -81,6 +82,7 @@ def sign(translator: Translator, call: Call) -> Value:
 def heaviside(translator: Translator, call: Call) -> Value:
     """0 for x < 0, a constant for x = 0, 1 for x > 0."""
     above = arithmetic(translator, call, Greater(), call["self"], 0.0, "above")
+    # -0.0 counts as 0, as in torch.
     at = _equal(translator, call, call["self"], 0.0)
     return _choice(translator, call, at, call["values"], above)
 
@@ -97,6 +99,7 @@ def masked_fill(translator: Translator, call: Call) -> Value:
 
 def threshold(translator: Translator, call: Call) -> Value:
     """x where it is above a bound, else a constant."""
+    # torch has x > threshold, so that the threshold itself becomes the constant.
     above = arithmetic(translator, call, Greater(), call["self"], call["threshold"], "above")
     return _choice(translator, call, above, call["self"], call["value"])
 
@@ -149,6 +152,7 @@ def _choice(translator: Translator, call: Call, condition: Any, x: Any, y: Any, 
 def _conditions(call: Call, *names: str) -> list[Any]:
     """Return operands that are conditions. Raises CaptureError: one is a number, for which torch combines bits."""
     given = [node.meta["val"] for node in call.node.all_input_nodes if isinstance(node.meta.get("val"), torch.Tensor)]
+    # & and | of integers combine bits in torch, which no op of the IR does.
     other = next((value.dtype for value in given[: len(names)] if value.dtype != torch.bool), None)
     if other is not None:
         raise CaptureError(f"{call} needs conditions, such as x > 0, got numbers of type {other}; {_NUMBERS}")

@@ -75,7 +75,7 @@ class _Framework:
     Parameters
     ----------
     name: name of the door in this package, and of the extra of nnhw that installs the framework.
-    classes: package of the classes of such models, or of their layers.
+    classes: module that defines the class of such models, or package of the classes of their layers.
     suffix: suffix of its files; empty if its models are modules.
     forms: ways to read a file, of which FILE:FORM chooses one.
     """
@@ -140,6 +140,7 @@ def _packages(model: nn.Module | ExportedProgram) -> Iterator[str]:
     """Yield the modules of a model's own class and its bases, then the packages of the classes of its layers."""
     if not isinstance(model, nn.Module):
         return
+    # Whole names for the model itself, as the classes of doors for files are nnhw's own; of layers the package tells.
     yield from (base.__module__ for base in type(model).__mro__)
     for base in {base for module in model.modules() for base in type(module).__mro__}:
         yield base.__module__.partition(".")[0]

@@ -90,6 +90,7 @@ def _check_variance(call: Call) -> None:
     """Raise CaptureError unless all variances of a batch normalization are positive, with eps added."""
     if not isinstance(call["running_var"], TracedConstant):
         return
+    # As the graph computes, in float64. Not above 0 catches NaN, too.
     variance = call["running_var"].doubles.flatten()
     bad = (~(variance + float(call["eps"]) > 0)).nonzero().flatten().tolist()
     if bad:
@@ -103,6 +104,7 @@ def _check_variance(call: Call) -> None:
 def dropout(translator: Translator, call: Call) -> Value:
     """Nothing, outside of training."""
     if call["train"]:
+        # Noted, not raised: what is behind dropout can be checked all the same.
         translator.problems.append(CaptureError(f"{call} is in training mode; call model.eval() before export"))
     value: Value = call["self" if "self" in call.arguments else "input"]  # nn.Dropout(inplace=True) names it 'self'
     return value
@@ -150,6 +152,7 @@ def _conversion(dtype: torch.dtype) -> str:
 
 def _of_condition(call: Call) -> bool:
     """Return whether the operand is a condition, which may be converted to any dtype, as 0 or 1."""
+    # Conditions are floats in the graph (`conditions`): a conversion changes nothing of them.
     (node, *_) = call.node.all_input_nodes
     value = node.meta.get("val")
     return isinstance(value, torch.Tensor) and value.dtype == torch.bool
@@ -179,6 +182,7 @@ def arithmetic(translator: Translator, call: Call, op: Op, left: Any, right: Any
         return found
     shapes = [translator.shape(value) for value in (left, right) if isinstance(value, Codes | Float)]
     check_shapes(translator, call, op, shapes)
+    # Constants get as many axes as the computed operand at most.
     rank = max(map(len, shapes), default=0)
     left, right = (
         _positions(translator, call, op, left, right, rank),
@@ -200,6 +204,8 @@ def _is_positional(constant: TracedConstant, rank: int) -> bool:
     if constant.codes is None:
         return False
     codes = constant.codes[0] if constant.codes.ndim == rank + 1 else constant.codes
+    # A constant that differs along one axis is a bias of channels, or of rows; along two it is one of positions, such
+    # as an embedding.
     moves = [bool((codes != codes.take([0], axis=axis)).any()) for axis in range(codes.ndim)]
     return sum(moves) > 1
 
@@ -214,6 +220,7 @@ def operand(translator: Translator, call: Call, value: Any, rank: int) -> str:
     if len(shape) > rank:
         if len(shape) > rank + 1 or shape[0] != 1:
             raise CaptureError(f"{call} has a constant of shape {list(shape)}, which differs from image to image")
+        # Axis 0 of size 1 stands for the batch, which the graph does not have.
         shape = shape[1:]
     return translator.parameter(value, call, shape)
 

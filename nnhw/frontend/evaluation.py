@@ -95,6 +95,8 @@ class Recorder(TorchDispatchMode):
             given["dtype"] = torch.float64
         result = func(*args, **given)
         if func is _QUANTIZE:
+            # In float64 weights at ties could get other codes than the model has: the codes that were found in its own
+            # precision are put in their place.
             if len(self.calls) in self._weights:
                 x, scale, axis = (_arguments(func, args, given)[name] for name in ("x", "scale", "axis"))
                 codes = torch.from_numpy(self._weights[len(self.calls)])
@@ -199,6 +201,7 @@ def call_of(
     """
     arguments = _arguments(_QUANTIZE, args, kwargs)
     x = arguments["x"]
+    # Results are codes times a scale: divided and rounded they are the codes again, whatever the dtype.
     codes = (result / along_axis(arguments["scale"], x, arguments["axis"])).round()
     rounded = codes.nan_to_num(nan=torch.iinfo(torch.int16).min).to(torch.int16)
     kept = x.cpu().numpy().copy() if numbers else None
@@ -242,6 +245,7 @@ def _default_dtype(double: bool) -> Iterator[None]:
 def _opened(program: ExportedProgram) -> nn.Module:
     """Return a program's module with copies of its parameters, which may be those of the user's model."""
     module: nn.Module = program.module()
+    # Parameters of the module would be those of the program, which `double()` would change in place.
     module.load_state_dict({name: value.clone() for name, value in module.state_dict().items()}, assign=True)
     return module
 

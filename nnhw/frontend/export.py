@@ -46,6 +46,8 @@ def export(model: nn.Module, example_input: torch.Tensor, lines: Lines) -> Expor
     except UnsupportedOperatorException as error:
         raise CaptureError(_unsupported(error, lines)) from error
     except Exception as error:
+        # Broad, as torch.export raises many classes. Often the cause is a batch size in the code: a second trace, with
+        # a fixed one, tells.
         fixed = _fixed_batch(own, example, lines)
         raise CaptureError(fixed or _trace_failure(error, lines)) from error
 

@@ -102,6 +102,7 @@ def _from_floats(graph: Graph) -> Graph:
         return graph
     dtype = node.type.dtype
     builder = GraphBuilder(graph.name)
+    # Names of a file that somebody wrote may be any.
     taken = {other.name for other in graph.nodes}
     names = [next(name for name in _numbered(stem) if name not in taken) for stem in ("images", "images.scale")]
     images = builder.input(names[0], TensorType(node.type.shape, FLOAT), node.location)

@@ -201,6 +201,7 @@ def reshaped(
     translator: Translator, call: Call, value: Codes | Float, shape: tuple[int, ...], suffix: str = ""
 ) -> Codes | Float:
     """Return a value in another shape; no node is added if it has this shape, or had it before another reshape."""
+    # Reshapes of a reshape start from the first value, so that chains of them leave one node, or none.
     before = translator.reshaped.get(value.name, value)
     for same in (value, before):
         if shape == translator.shape(same):
@@ -219,6 +220,7 @@ def permuted(
         value, first = translator.permuted[value.name]
         axes = tuple(first[axis] for axis in axes)
     shape = translator.shape(value)
+    # Users permute forth and back around layers: such pairs leave nothing in the graph.
     if axes == tuple(range(len(axes))):
         return value
     if [axis for axis in axes if shape[axis] > 1] == [axis for axis in range(len(axes)) if shape[axis] > 1]:
@@ -322,6 +324,7 @@ def _is_plain(call: Call, before: tuple[int, ...], after: tuple[int, ...]) -> bo
         scales = arguments.get("scale_factors")
         if scales is not None:
             scales = [scales[k - 1] if k == axis else 1.0 for k in range(1, len(before))]
+        # torch is asked itself, on one axis at a time: its rule for indices depends on the overload and on float32.
         result = target(image, None if scales is not None else wide, scales)
         if not torch.equal(result.flatten(), image.flatten().repeat_interleave(after[axis] // before[axis])):
             return False

@@ -76,6 +76,7 @@ def einsum(translator: Translator, call: Call) -> Value:
         out = "".join(sorted(letter for letter in axes if letter.isalpha() and axes.count(letter) == 1))
     if all(map(is_computed, call["tensors"])):
         return _computed_einsum(translator, call, equation, terms, out)
+    # The weights may be the first operand of einsum; False sorts before True.
     (x, x_axes), (weight, weight_axes) = sorted(
         zip(call["tensors"], terms, strict=True), key=lambda operand: isinstance(operand[0], TracedConstant)
     )
@@ -121,6 +122,7 @@ def _repeated(call: Call, shape: Sequence[int], weights: Sequence[int], axes: _A
                 f"{call} sums along '{letter}', which has {size} and {weights[place]} elements; expand it"
             )
         side = "x" if size == 1 else "weight"
+        # The axis of size 1 gets a letter that the other operand does not have, so that the product repeats it.
         axes = axes._replace(**{side: getattr(axes, side).replace(letter, next(unused))})
     return axes
 
@@ -132,6 +134,7 @@ def convolution(translator: Translator, call: Call) -> Value:
     rank = weight.codes.ndim - 1
     if len(translator.shape(codes)) != rank:
         raise CaptureError(f"{call} needs an input of shape [batch, channels, {SIZES[rank]}]")
+    # Sequences [channels, length] are images of height 1, so that one engine serves both.
     flat = rank == 2
     taps = weight.codes[:, :, None, :] if flat else weight.codes
     stride, dilation = pair(call["stride"], flat), pair(call["dilation"], flat, 1)
@@ -168,6 +171,7 @@ def _matrices(call: Call, shape: tuple[int, ...], weight: TracedConstant) -> _Ax
         named.append(x[place] if size == shape[place] else x[place].upper())
         if size > 1:
             out[place] = named[-1]
+    # Axes of size 1 in front of the matrices get letters of their own, which the result does not have.
     unused = "".join(string.ascii_uppercase[-2 - index] for index in range(len(sizes) - 2 - len(batches)))
     return _Axes(x, f"{unused}{''.join(named)}{x[-1]}Z", f"{''.join(out)}Z")
 
@@ -190,6 +194,7 @@ def _product(translator: Translator, call: Call, codes: Codes, weight: TracedCon
         return math.prod(sizes[axis] for axis in names)
 
     matrices = _matrix(weight, axes, [*groups, *outputs], count([*groups, *outputs]))
+    # One vector of an image is a linear layer; several are the pixels of a convolution.
     if count(rows) == count(groups) == 1:
         flat = reshaped(translator, call, codes, (count(inputs),), "flat")
         assert isinstance(flat, Codes)

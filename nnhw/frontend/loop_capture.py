@@ -66,6 +66,8 @@ class _State:
 def scan(translator: Translator, call: Call) -> list[Value | None]:
     """A loop over the steps of sequences [steps, batch, ..]; its states are codes."""
     loop = _taken_apart(translator, call)
+    # Twice: the format of a state is that of the quantizer behind a step, which is known only when the step has been
+    # translated once.
     states = _states(translator, call, loop)
     body = translator.inner(translator.label(call), call.location)
     results = _translated(body, loop, states)
@@ -106,6 +108,7 @@ class _Maker:
             raise CaptureError(
                 f"{self.call} gives a sequence that is no codes; put a quantizer behind what its body returns"
             )
+        # A value that is read as a sequence and as its last step has one loop.
         if value.name not in self.made:
             graph = self.body.builder.build([value.name, *self.following])
             name = self.translator.emit(self.call, Scan(graph), *self.operands)

@@ -56,6 +56,7 @@ def matched(traced: Sequence[Traced], evaluation: Evaluation) -> dict[str, Quant
     for quantizer, places, in_loop in _called(traced, evaluation):
         calls = [evaluation.calls[place] for place in places]
         if quantizer.name is not None:
+            # Equal quantizers of one value are one node of the graph: the first call speaks for all.
             found.setdefault(quantizer.name, _joined(calls) if in_loop else _ordered(quantizer, calls[0]))
     return found
 

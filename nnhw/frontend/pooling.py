@@ -26,6 +26,7 @@ def max_pool(translator: Translator, call: Call) -> Value:
     """Max pooling; of codes where it can be, for scales are positive."""
     value = call["self"]
     rank = len(translator.shape(value))
+    # The IR's windows are of neighbouring rows and columns.
     if _pair(call["dilation"], rank, 1) != (1, 1):
         raise CaptureError(
             f"{call} has dilation={call['dilation']}; only dilation=1 is supported; use a larger kernel "

@@ -26,6 +26,7 @@ def probes(graph: Graph, example: np.ndarray) -> np.ndarray:
     kinds = [example[:_COUNT]]
     if example.dtype.kind == "f":
         kinds.append(generator.uniform(example.min(), example.max(), shape))
+        # Conventions of rounding differ at ties alone, which random images do not meet.
         edges = _edges(graph, example)
         if edges.size:
             ends = np.array([-np.inf, np.inf], dtype=example.dtype)

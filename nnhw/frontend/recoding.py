@@ -41,6 +41,7 @@ def recoded(translator: Translator, call: Call, value: Float) -> Codes | Float:
         return value
     bipolar = set(codes.tolist()) == {-1, 1}
     op = Quantize(int(codes.min()), int(codes.max()), bipolar)
+    # In the table of quantizers, so that two readers of the value share one node.
     key = value.name, op, (), np.float64(scale).tobytes()
     if key not in translator.quantized:
         constant = translator.array(f"{value.name}.scale", np.array(scale), call.location)

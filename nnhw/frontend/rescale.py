@@ -45,6 +45,7 @@ def integers(translator: Translator, call: Call, value: Any) -> str:
 
 def _sum(translator: Translator, call: Call, name: str) -> str:
     """Return the node of an integer sum or difference of two integer values; empty if a value is none."""
+    # The sum was emitted as one of floats, when nobody knew that a rescaling would read it.
     graph = translator.builder.build([name])
     node = graph.node(name)
     operands = graph.data_inputs(node)
@@ -78,6 +79,7 @@ def lookup(translator: Translator, call: Call) -> Value:
     # + 1: a step is at the first integer that has the new value.
     places = low + 1 + np.flatnonzero(np.diff(table))
     inside = places[(places > dtype.low) & (places <= dtype.high)]
+    # The first step begins at the least integer, whatever the table has below it.
     codes = table[np.append(dtype.low, inside) - low]
     names = [
         translator.builder.constant(

@@ -47,6 +47,7 @@ def each_image(call: Call) -> PerImage | None:
         dtype = call.node.args[0].meta["val"].dtype  # type: ignore[union-attr]
         like = TracedConstant(torch.zeros((), dtype=dtype), "")
     given = {**call.arguments, "size": [1, *size[1:]]} | ({} if like is None else {"self": like})
+    # Made for one image: the first axis is taken off again.
     made = evaluate(replace(call, arguments=given))
     return PerImage(TracedConstant(made[0], call.node.name))
 
@@ -61,6 +62,7 @@ def by_step(translator: Translator, call: Call, handler: Handler) -> Any:
         moved = _MOVES[call.operator](translator, call)
         if moved is not None:
             return moved
+    # Axes are counted by the order of the traced tensor, which must be one for all operands.
     turned = [isinstance(value, StepsFirst) for value in call.values if translator.is_sequence(value)]
     if any(turned) and not all(turned):
         raise CaptureError(
@@ -140,8 +142,10 @@ def _of_one_step(translator: Translator, call: Call) -> Call:
     added = call.operation in ("unsqueeze", "stack")
 
     def axis_of(axis: int) -> int:
+        # The quantizer's axis -1 is no last axis: it says that there is one scale.
         if axis == -1 and call.operation == "quantize":  # one scale
             return axis
+        # unsqueeze and stack count their axis among those of the result, which has one more.
         axis %= ranks + added
         if axis < 2:
             place = _axis(translator, first, axis)
@@ -197,6 +201,7 @@ def _select(translator: Translator, call: Call) -> Value | None:
         return None
     if call["index"] == -1:
         return last_step(translator, call, plain(value))
+    # There is one op that takes a step, the last: of the reversed sequence that is the first.
     if call["index"] == 0:
         return last_step(translator, call, reversed_steps(translator, call, plain(value), "reversed"))
     raise CaptureError(

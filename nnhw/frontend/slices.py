@@ -29,7 +29,7 @@ def take(translator: Translator, call: Call) -> Value:
 
 
 def select(translator: Translator, call: Call) -> Value:
-    """One index of an axis, which goes."""
+    """The elements at one index of an axis, without that axis."""
     if isinstance(call["self"], Turned):
         return _first(translator, call, call["self"], call["index"])
     value, axis = call["self"], _own_axis(translator, call)
@@ -38,7 +38,7 @@ def select(translator: Translator, call: Call) -> Value:
 
 
 def narrow(translator: Translator, call: Call) -> Value:
-    """So many elements of an axis from a first one on."""
+    """`length` elements of an axis, from `start` on."""
     value, axis = call["self"], _own_axis(translator, call)
     start = call["start"] % translator.shape(value)[axis]
     return part(translator, call, value, axis, start, start + call["length"])
@@ -58,7 +58,7 @@ def split(translator: Translator, call: Call) -> list[Value | None]:
 
 
 def unbind(translator: Translator, call: Call) -> list[Value | None]:
-    """Every index of an axis, which goes; those that are read become slices."""
+    """A value for each index of an axis, without that axis; those that are read become slices."""
     if isinstance(call["self"], Turned):
         return [
             _first(translator, call, call["self"], index, str(index)) if index in _read(call) else None

@@ -94,9 +94,11 @@ def sensed(source: Source) -> Source:
             "signals"
         )
     start = "network."
+    # The network is captured alone, so that the paths of its modules begin in it.
     lines = {path.removeprefix(start): line for path, line in source.lines.items() if path.startswith(start)}
     if "network" in source.lines:
         lines[""] = source.lines["network"]
+    # Spread over the whole signal, as its beginning may be silent.
     example = frames[:: -(-len(frames) // EXAMPLES_MAX)].contiguous()
     signals = source.example_input
     return replace(source, model=model.network, example_input=example, lines=lines, front=model.front, signals=signals)
@@ -131,6 +133,7 @@ def identifier(text: str) -> str:
 
 
 def _split_name(source: str) -> tuple[Path, str | None]:
+    # Only an identifier behind a known suffix, as a path of Windows has a colon behind its drive.
     file, colon, name = source.rpartition(":")
     if colon and name.isidentifier() and file.endswith(_SUFFIXES):
         return Path(file), name
@@ -192,6 +195,7 @@ def execute(path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    # As Python does for a program: its folder first, so that it can import modules beside it.
     with first_on_path(path.resolve().parent), _registered(title, module):
         try:
             spec.loader.exec_module(module)

@@ -113,6 +113,7 @@ class Translator:
         try:
             call = make_call(node, self._values, self._lines)
             self._values[node] = self._value_of(replace(call, location=self._place) if self._place else call)
+        # The shape of the result is known: what reads it can be checked, too, so that all problems are listed at once.
         except KnownResult as error:
             self.problems.append(error)
             self._values[node] = self._input_like(node)
@@ -255,10 +256,13 @@ class Translator:
         if call.operator == SIZE_QUERY:
             # With the steps first, the batch is axis 1.
             return Batch() if call["dim"] == int(isinstance(call["self"], StepsFirst)) else call.node.meta["val"]
+        # Before constants are computed, for these may not depend on the size of the batch.
         if (filled := each_image(call)) is not None:
             return filled
         if handler is None and variable:
             raise call.refusal()
+        # Values of a graph never change, so that an operation in place is one out of place only if nobody else sees the
+        # change.
         check_sole_use(call)
         if handler is None or (not variable and call.operator != QUANTIZE):
             return computed_constant(call)

@@ -49,6 +49,7 @@ def check_calls(model: nn.Module, example: Tensor) -> None:
     """
     model = copied(model)
     state = {name: value.clone() for name, value in model.state_dict().items() if isinstance(value, Tensor)}
+    # The example may have fewer images: they are repeated.
     images = example[torch.arange(_BATCH) % len(example)]
     _call(model, images)  # a model may cache what its first call computes; so only later calls are compared
     first, called = _call(model, images)
@@ -60,6 +61,7 @@ def check_calls(model: nn.Module, example: Tensor) -> None:
         alone, others = _call(model, images[:1])
     except Exception:
         return  # it refuses single images by itself, so none gets a wrong answer
+    # Other functions alone are no fault, as a model may take a shortcut with the same result.
     if others != called and not all(map(_same, alone, [one[:1] for one in first])):
         raise CaptureError(
             f"the model computes something else of a single image than of the same image in a batch "

@@ -106,6 +106,7 @@ def _extreme(translator: Translator, call: Call, op: Op, left: Computed, right: 
         return None
     if left.name == right.name or not (left.scale == right.scale).all():
         return None
+    # Equal scales may be stored as one number or as one per channel: the fuller one is kept.
     scale = max(left.scale, right.scale, key=lambda scale: scale.ndim)
     return Codes(translator.emit(call, op, left.name, right.name, suffix=suffix), scale, quantized=True)
 
@@ -115,6 +116,7 @@ def _sources(translator: Translator, value: Computed) -> set[str]:
     if isinstance(value, Codes):
         return {value.name}
     graph = translator.builder.build([value.name])
+    # Back to the next integers: all in between are floats, which are functions of these.
     found: set[str] = set()
     waiting = [graph.node(value.name)]
     while waiting:

@@ -136,4 +136,5 @@ class Stacked:
     parts: tuple[Codes | Float, ...]
 
 
+# Handlers test for these classes; numbers and lists of a call's arguments are none of them.
 Value = TracedConstant | Codes | Float | Integers | Batch | Turned | Unknown | StepsFirst | PerImage | Block | Stacked

@@ -98,6 +98,7 @@ def apply_rewrites(
     done = []
     for rewrite in rewrites:
         after, places = _applied(graph, rewrite, samples)
+        # Of each rewrite by itself, so that a change of results names the one that made it.
         rows = np.concatenate([samples, _range_ends(graph, samples)])
         differing, greatest, first = _compared(joined(run_in_chunks(graph, rows)), joined(run_in_chunks(after, rows)))
         if differing and not rewrite.approximates:
@@ -121,6 +122,7 @@ def _applied(graph: Graph, rewrite: Rewrite, samples: np.ndarray) -> tuple[Graph
             raise InputError(f"{rewrite} finds more than {MOST_PLACES} places; its condition `where` must end it")
         changed, new = rewrite.replaced(match)
         try:
+            # Types behind the place may change with the replacement, such as ranges of sums.
             after = verify(retyped(changed))
         except NnhwError as error:
             raise InputError(f"{rewrite} at {graph.node(match.root.name)} does not fit there: {error}") from error
@@ -159,6 +161,7 @@ def _tried(before: Graph, after: Graph, rewrite: Rewrite, match: Match, samples:
 def _heir(before: Graph, after: Graph, match: Match) -> str:
     """Return the name of the value in `after` that stands where the match's result stood in `before`."""
     root = match.root.name
+    # A replacement may have another name: what reads it, or that it is an output, tells which value it is.
     for old, new in zip(before.outputs, after.outputs, strict=True):
         if old == root:
             return new
@@ -198,6 +201,7 @@ def _rows_for(graph: Graph, leaves: Sequence[Node], samples: np.ndarray) -> dict
     run(graph, samples, seen.__setitem__)
     rows = {node.name: [seen[node.name]] for node in leaves}
     if all(node.type.is_int for node in leaves):
+        # The same rows each time: a rewrite must not be refused in one build and taken in the next.
         generator = np.random.default_rng(1)
         corners = itertools.product((False, True), repeat=min(len(leaves), MOST_CORNERS))
         for corner in corners:

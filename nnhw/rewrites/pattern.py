@@ -197,6 +197,7 @@ def _matches(
 ) -> Iterator[Found]:
     """Yield the names of values, and the inner values, with which `pattern` stands at the value `name`."""
     if isinstance(pattern, Wildcard):
+        # A parameter that occurs twice must be the same value both times.
         if names.get(pattern.name, name) == name:
             yield {**names, pattern.name: name}, inner
         return
@@ -213,6 +214,7 @@ def _matches(
     # Equal inputs have one order: the other would be the same match again.
     if pattern.op in COMMUTATIVE and node.inputs != node.inputs[::-1]:
         orders.append(node.inputs[::-1])
+    # Both orders may match in different ways; the condition `where` decides which of them counts.
     for order in orders:
         yield from _inputs(graph, pattern.inputs, order, names, inner | {name})
 

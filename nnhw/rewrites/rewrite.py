@@ -86,6 +86,7 @@ class Rewrite:
         if not isinstance(result, MatchedValue):
             raise InputError(f"{self} must return a value of the graph, given {result!r}")
         wanted, given = match.root.type, building.type_of(result.name)
+        # Ranges of integers may differ: types behind the place are found anew.
         if given.shape != wanted.shape or given.is_int != wanted.is_int:
             raise InputError(
                 f"{self} cannot replace {match.graph.node(match.root.name)}: it needs a value of type {wanted}, "
@@ -199,6 +200,7 @@ class Building:
 
     def _add(self, node: Node) -> MatchedValue:
         self._nodes[node.name] = node
+        # Old and new nodes together, so that a new value knows its operator and type; no output is needed for that.
         built = Graph(self._match.graph.name, (*self._match.graph.nodes, *self._nodes.values()), (), self._constants)
         return MatchedValue(node.name, built)
 

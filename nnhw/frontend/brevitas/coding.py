@@ -73,7 +73,8 @@ class Coding:
 def coding_of(proxy: QuantProxyFromInjector, made: IntQuantTensor) -> Coding:
     """Return the scale, zero point and code range of a quantizer, read off a tensor that it returned.
 
-    Of parameters and truncations: how codes are found in what it made, which is near to them whatever it rounds by.
+    Parameters and results of truncations are codes times the scale already, but for rounding errors of floats. Whatever
+    Brevitas rounded by, the nearest code is the right one, so that their coding rounds half to even.
     """
     kernel = kernel_of(proxy)
     bipolar = isinstance(kernel, _BINARY)

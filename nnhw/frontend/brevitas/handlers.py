@@ -60,7 +60,7 @@ class ActivationHandler(_CodesHandler):
 
 
 class WeightHandler(_CodesHandler):
-    """Of weights: the layer has the numbers that Brevitas made of them, so that only their codes are to be found."""
+    """Finds the codes of weights: the layer's weights have been replaced by the numbers that Brevitas made of them."""
 
     handled_layer = WeightQuantProxyFromInjector
 
@@ -79,7 +79,7 @@ class TruncationHandler(_CodesHandler):
 
 
 class BiasHandler(BaseHandler):
-    """Of a bias: the layer has the numbers that Brevitas made of it, and they stay."""
+    """Leaves a bias as it is: the layer's bias has been replaced by the numbers that Brevitas made of it."""
 
     handled_layer = BiasQuantProxyFromInjector
 

@@ -49,6 +49,7 @@ class CodeOfOne(nn.Module):
         """Quantize ones [N, units], without the function in front of the quantizer: to [1, 1], which serves all."""
         kernel = kernel_of(self.proxy)
         assert kernel is not None
+        # Without the activation function of the quantizer, as Brevitas's cell calls it.
         return IntQuantTensor(*kernel(ones[:1, :1]), self.proxy.is_signed, self.training)
 
 
@@ -192,6 +193,7 @@ class _Loop(nn.Module):
         x = x if self.input_quant is None else self.input_quant(x)
         matrices = [gate.matrix() for gate in self._gates()]
         sequence = x.transpose(0, 1) if self.batch_first else x
+        # The batch is axis 1 behind the transposition.
         zeros = sequence.shape[1], self.hidden_size
         states = tuple(
             sequence.new_zeros(zeros) if start is None else quantize(plain_result(start)) for start, quantize in starts
@@ -286,6 +288,7 @@ class _LSTMLoop(_Loop):
             # In the order in which Brevitas's cell calls its quantizers.
             i = self.input_sigmoid_quant(torch.sigmoid(total(_INPUT)))
             if self.coupled:
+                # Brevitas's own rule of coupled gates (cifg): one gate forgets what the other adds.
                 f = self.input_sigmoid_quant(ones) - i
             else:
                 f = self.forget_sigmoid_quant(torch.sigmoid(total(_FORGET)))

@@ -55,6 +55,7 @@ def refusal_of_layer(layer: nn.Module) -> str:
 def refusal_of_proxy(proxy: QuantProxyFromInjector) -> str:
     """Return why a quantizer has no exact form here, for any input; empty if no reason is known."""
     name = type(proxy).__name__
+    # By the beginning of the name, which the classes for weights and for activations have in common.
     if name.startswith("Dynamic"):
         return f"finds its scale from each image ({name}); {_integers(proxy)}"
     if proxy.is_groupwise or name.startswith("Groupwise"):
@@ -72,6 +73,7 @@ def refusal_of_codes(proxy: QuantProxyFromInjector, made: IntQuantTensor) -> str
     """Return why a quantizer's result for an example cannot be expressed as codes; empty if it can."""
     if isinstance(proxy, BiasQuantProxyFromInjector):
         return ""  # a bias may be any number
+    # Bit widths may be learned, and then be no whole numbers.
     bits = float(made.bit_width.max())
     if bits != int(bits) or not 1 <= bits <= _WIDEST_BITS:
         return f"has {bits:g} bits, but codes have 1 to {_WIDEST_BITS} whole bits; set bit_width"
@@ -84,6 +86,8 @@ def refusal_of_codes(proxy: QuantProxyFromInjector, made: IntQuantTensor) -> str
             f"quantizer without HQO, or quantize_zero_point=True"
         )
     if isinstance(proxy, WeightQuantProxyFromInjectorBase):
+        # Weights are the numbers that Brevitas made; they must be codes times a scale to the bit, or no integers stand
+        # for them.
         kept = coding_of(proxy, made)(made.value.detach())
         return "" if torch.equal(kept, made.value) else "makes weights that are no codes times a scale"
     kernel = kernel_of(proxy)
@@ -122,6 +126,7 @@ def _refusals_of_kernel(proxy: QuantProxyFromInjector) -> Iterator[str]:
         return  # of parameters, what was made counts, and not how
     if type(kernel) not in _KERNELS:
         yield f"computes by {type(kernel).__name__}, of which nothing is known here; use one of brevitas.quant"
+    # Ternary codes become a quantizer of -1..1 that rounds, and rounding gives 1 from a half on.
     if isinstance(kernel, TernaryQuant) and kernel.threshold != _HALF:
         yield f"has the threshold {kernel.threshold:g}; use threshold=0.5, at which rounding changes"
     if isinstance(kernel, RescalingIntQuant) and not isinstance(kernel.int_quant.input_view_impl, Identity):

@@ -35,7 +35,7 @@ class ModuleBuilder:
 
     Parameters
     ----------
-    graph: after its checks (`reading.read`).
+    graph: after its checks (`parsing.read`).
     table: builders by (domain, operator).
     fold: returns the results of a node that reads constants alone; None for any other node.
 
@@ -44,7 +44,7 @@ class ModuleBuilder:
     batch: images that the file takes at once; None where it leaves that open.
     fixed_batch: whether that number is written into the file's constants, too, so that it takes no other.
     consumers: the nodes that read each tensor.
-    inputs: the model's integer input as codes, by the zero point.
+    inputs: the model's integer input as codes, by its name and the zero point that is taken off, 'x - 128'.
     """
 
     def __init__(self, graph: OnnxGraph, table: Mapping[tuple[str, str], Build], fold: Fold) -> None:

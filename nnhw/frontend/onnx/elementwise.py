@@ -63,6 +63,7 @@ def binary(function: Callable[..., Tensor]) -> Build:
             raise node.refusal(f"has {len(node.inputs)} inputs; export it with two")
         if isinstance(right, Known) and not right.depends_on_batch:
             x, constant = node.floats(0), _broadcast(node, right.array, node.floats(0))
+            # Differences may be negative; sums, products, quotients and extremes of such numbers are not.
             positive = x.positive and bool((constant >= 0).all()) and function is not operator.sub
             return node.emit(BinaryNode(function, constant), x, positive=positive)
         if isinstance(left, Known) and not left.depends_on_batch:
@@ -115,6 +116,7 @@ def prelu(node: OnnxNode) -> Value:
     layout = [1] * (len(x.shape) - 1)
     layout[:1] = [channels]
     aligned = (
+        # ONNX aligns slopes with the last axes; torch has one for each channel, which is the first axis of an image.
         slope.reshape((1,) * (len(x.shape) - 1 - slope.ndim) + slope.shape) if slope.ndim < len(x.shape) else slope
     )
     if slope.size != 1 and list(aligned.shape) != layout and list(aligned.shape) != [1, *layout]:
@@ -148,6 +150,7 @@ def clip(node: OnnxNode) -> Value:
 def _check_bounds(node: OnnxNode, coding: TensorCoding) -> None:
     bounds = [node.optional(place, "bounds") for place in (1, 2)]
     low, high = (None if bound is None else int(bound.reshape(-1)[0]) for bound in bounds)
+    # What a Clip alone reads was quantized within its bounds: here, they may cut nothing more.
     if low is None or high is None or low > coding.low or high < coding.high:
         raise node.refusal("bounds integers that others read, too; put it directly behind QuantizeLinear")
 
@@ -256,6 +259,7 @@ def cast(node: OnnxNode) -> Value:
         return x if x.like.is_floating_point() else node.emit(UnaryNode(torch.Tensor.float), x)
     if x.coding.real or x.coding.zero_point.any():
         raise node.refusal("takes integers with a zero point for numbers; use DequantizeLinear")
+    # The same step: it holds the integers as floats already.
     return Traced(x.key, x.like, x.constant)
 
 

@@ -26,7 +26,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Tap:
-    """The tensor of the file that corresponds to a quantizer of the module: that returns (tensor - offset) * factor.
+    """The tensor of the file that corresponds to a quantizer of the module, which returns (tensor - offset) * factor.
 
     Parameters
     ----------

@@ -127,7 +127,7 @@ class OnnxNode:
 
         Parameters
         ----------
-        result: number of the node's result, or any other number that makes the layer's name unlike its others.
+        result: a number that becomes part of the layer's name, as layers of one node need different ones; 0: no part.
         facts: members of `Traced`, such as coding.
         """
         return self.builder.emit(self, layer, operands, result, facts)
