@@ -142,8 +142,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="list the benchmarks")
     options = parser.parse_args(given)
     if options.list:
-        show_list(options.json)
-        return 0
+        return _guarded(lambda: show_list(options.json))
     if options.name is None:
         parser.error("a name is needed; --list shows them")
     chosen = BENCHMARKS[options.name]
@@ -166,17 +165,25 @@ def main(arguments: list[str] | None = None) -> int:
 def _guarded(run: Callable[[], int]) -> int:
     """Run a benchmark; return its exit code, 1 with the message where nnhw refuses."""
     try:
-        return run()
+        code = run()
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # Who read the output has left, as `head` does. What is still buffered goes nowhere, or Python would complain
+        # about it when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except NnhwError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
 
 
-def show_list(as_json: bool) -> None:
-    """Print the names, each with a line about it."""
+def show_list(as_json: bool) -> int:
+    """Print the names, each with a line about it; return the exit code."""
     abouts = {name: benchmark.about for name, benchmark in BENCHMARKS.items()}
     for name, about in {**abouts, PEOPLE: ABOUT_PEOPLE}.items():
         print(json.dumps({"benchmark": name, "about": about}) if as_json else f"{name:16} {about}")
+    return 0
 
 
 if __name__ == "__main__":

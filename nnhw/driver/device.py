@@ -139,6 +139,7 @@ class Device:
                 if not _has(status, program):
                     self.load_program(program, progress)
         except BaseException:
+            # Ctrl-C, too: whoever is handed no device cannot close its link.
             link.close()
             raise
         self.pace = make_pace(link, accelerator, self.identity.clock_hz)

@@ -45,6 +45,7 @@ def open_fastest(
             link.close()
             notice(f"link '{link.name}': no answer at {rate:,} bits a second; the next rate is tried")
         except BaseException:
+            # Ctrl-C, too: the link is not handed to anybody who could close it.
             link.close()
             raise
         else:

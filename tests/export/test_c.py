@@ -317,7 +317,9 @@ def test_c_runs_under_the_sanitizers_as_a_program(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (np.zeros((1, 4)), "the .npy file needs float32, uint8 or int8 in C order"),
-        (np.zeros((1, 3), np.float32), "the last image is cut; each has the shape [4]"),
+        (np.zeros((1, 3), np.float32), "each image has the shape [4]; the .npy file has another one: (1, 3)"),
+        (np.zeros((4, 1), np.float32), "each image has the shape [4]; the .npy file has another one: (4, 1)"),
+        (np.zeros(8, np.float32), "each image has the shape [4]; the .npy file has another one: (8,)"),
         (np.full((1, 4), np.nan, np.float32), "the image holds NaN, which has no code"),
     ],
 )

@@ -95,6 +95,7 @@ class FtdiLink:
             self.close()
             raise _not_opened(name, self._product, error) from error
         except BaseException:
+            # Ctrl-C, too: the chip would stay claimed, and the next opening of it fail.
             self.close()
             raise
 

@@ -30,6 +30,7 @@ def main_text(prefix: str, head: Graph, body: Graph, tail: Graph, is_recurrent: 
     replaced = {
         "NAME": prefix,
         "BIG": prefix.upper(),
+        "SIZES": "".join(f"{size}, " for size in image.shape),
         "SHAPE": ", ".join(map(str, image.shape)),
         "ITYPE": c_type(entry.int_dtype),
         "OTYPE": c_type(result.int_dtype),
@@ -69,11 +70,12 @@ static void print_row(const double *values, int count, int whole)
     printf("\n");
 }
 
+static char text[4096];
+
 /* Reads the header of a .npy file behind its first six bytes; returns the element type, 0 for one that is not known. */
 static char npy_type(FILE *file)
 {
     unsigned char head[6];
-    static char text[4096];
     size_t size;
     char *found;
     if (fread(head, 1, 2, file) != 2 || fread(head + 2, 1, 2, file) != 2) {
@@ -93,6 +95,31 @@ static char npy_type(FILE *file)
         return 0;
     }
     return strstr(text, "'<f4'") ? 'f' : strstr(text, "'|u1'") ? 'u' : strstr(text, "'|i1'") ? 'i' : 0;
+}
+
+/* Returns whether the shape in the header of a .npy file ends with that of an image: as many numbers in another order,
+   such as the channels last, would give wrong answers. */
+static int fits(const char *shape)
+{
+    static const long wanted[] = {@SIZES@0};
+    const int rank = (int)(sizeof wanted / sizeof *wanted) - 1;
+    long sizes[32];
+    int count = 0;
+    while (*shape && *shape != ')' && count < 32) {
+        char *end;
+        sizes[count] = strtol(shape, &end, 10);
+        count += end != shape;
+        shape = end + (*end == ',' || (end == shape && *end != ')'));
+    }
+    if (count < rank) {
+        return 0;
+    }
+    for (int i = 0; i < rank; ++i) {
+        if (sizes[count - rank + i] != wanted[i]) {
+            return 0;
+        }
+    }
+    return 1;
 }
 
 /* The first bytes of a file that is no .npy: they belong to its images, of which they may be one and a half. */
@@ -132,7 +159,7 @@ int main(int argc, char **argv)
 @STATE@    int got;
     char type = 'f';
     int only_codes = argc > 1 && !strcmp(argv[argc - 1], "--codes");
-    const char *path = argc > 1 + only_codes ? argv[1] : "-";
+    const char *shape, *path = argc > 1 + only_codes ? argv[1] : "-";
     FILE *file;
     if (argc > 2 + only_codes) {
         return fail("it takes one FILE, and behind it --codes; nothing else");
@@ -147,6 +174,13 @@ int main(int argc, char **argv)
         first_count = 0;
         if (!type) {
             return fail("the .npy file needs float32, uint8 or int8 in C order");
+        }
+        shape = strstr(text, "'shape'");
+        shape = shape ? strchr(shape, '(') : 0;
+        if (!shape || !fits(shape + 1)) {
+            fprintf(stderr, "@NAME@: each image has the shape [@SHAPE@]; the .npy file has another one: %.*s\n",
+                    shape ? (int)strcspn(shape, ")") + 1 : 0, shape ? shape : "");
+            return 1;
         }
     }
 @RESET@    while ((got = read_image(file, type, image)) != 0) {

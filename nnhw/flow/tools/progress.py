@@ -168,10 +168,12 @@ class NamedProgress:
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        start, self._name = time.monotonic(), name
+        start, outer, self._name = time.monotonic(), self._name, name
         self.inner.note(f"{name} ...")
-        yield
-        self._name = ""
+        try:
+            yield
+        finally:
+            self._name = outer
         self.inner.note(f"{name}: {time.monotonic() - start:.1f} s")
 
     def note(self, text: str) -> None:
