@@ -163,34 +163,23 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _guarded(run: Callable[[], int]) -> int:
-    """Run a benchmark; return its exit code: 1 with the message where nnhw refuses, 1 if nobody reads the output."""
+    """Run a benchmark; return its exit code, 1 with the message where nnhw refuses."""
     try:
         code = run()
-        # Here, as an error at the flush of the interpreter's end could not be caught.
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        _expect_reader_left()
-        return 1
+        # Who read the output has left, as `head` does. What is still buffered goes nowhere, or Python would complain
+        # about it when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except NnhwError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
 
 
-def _expect_reader_left() -> None:
-    """After a BrokenPipeError: raise it again unless it is of standard output, such as with `| head`."""
-    try:
-        # Where an empty line can be written, it was the pipe of another process that broke.
-        print(flush=True)
-    except BrokenPipeError:
-        # The interpreter flushes once more at its end (docs.python.org, library/signal, "Note on SIGPIPE").
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    else:
-        raise
-
-
 def show_list(as_json: bool) -> int:
-    """Print the names, each with a line about it; return the exit code, 0."""
+    """Print the names, each with a line about it; return the exit code."""
     abouts = {name: benchmark.about for name, benchmark in BENCHMARKS.items()}
     for name, about in {**abouts, PEOPLE: ABOUT_PEOPLE}.items():
         print(json.dumps({"benchmark": name, "about": about}) if as_json else f"{name:16} {about}")

@@ -1,6 +1,6 @@
 """What mapping hands to hardware and driver: the engines of an accelerator, in stream order, and its byte formats."""
 
-from nnhw.accelerator.accelerator import Accelerator
+from nnhw.accelerator.accelerator import RESERVED, Accelerator
 from nnhw.accelerator.boundaries import Boundary, StreamBoundary
 from nnhw.accelerator.formats import InputFormat, OutputFormat
 from nnhw.accelerator.stages import INPUT, Stage
@@ -9,6 +9,7 @@ from nnhw.engines.contract import EngineConfig
 
 __all__ = [
     "INPUT",
+    "RESERVED",
     "Accelerator",
     "Boundary",
     "EngineConfig",

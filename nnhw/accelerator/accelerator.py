@@ -199,3 +199,5 @@ _KINDS: tuple[type, ...] = (
 )
 _TYPES = {kind.__name__: kind for kind in _KINDS}
 """The dataclasses that a file may name, by their names."""
+RESERVED = frozenset(_TYPES)
+"""Names that no engine of a user may have: files would be read with the class of nnhw instead."""

@@ -25,6 +25,7 @@ def stream_order(values: np.ndarray) -> np.ndarray:
 
 def tensor_order(stream: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Return [N, *shape] of a batch [N, elements] in stream order: the inverse of `stream_order`."""
+    # A vector has no sides: its elements are the channels of one pixel.
     channels, *sides = shape
     return np.moveaxis(stream.reshape(-1, *sides, channels), -1, 1)
 

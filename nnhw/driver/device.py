@@ -140,6 +140,7 @@ class Device:
                     self.load_program(program, progress)
         # Broad, as it is only to clean up: whatever ends this, Ctrl-C too, leaves no caller with a device to close.
         except BaseException:
+            # Ctrl-C, too: whoever is handed no device cannot close its link.
             link.close()
             raise
         self.pace = make_pace(link, accelerator, self.identity.clock_hz)

@@ -52,6 +52,7 @@ class BroadcastConfig(EngineConfig):
     @property
     def start(self) -> int:
         """Cycles until the first beat is there: the memory is read, and a word of block RAM waits in a register."""
+        # A register behind the block RAM keeps a word while nobody takes it.
         return 1 if self.in_logic else 2
 
     def golden(self, *beats: np.ndarray) -> np.ndarray:

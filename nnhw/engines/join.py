@@ -105,6 +105,7 @@ def type_of_sum(types: Sequence[IntType], factors: Sequence[int]) -> IntType:
 
 def signed_digits(factor: int) -> list[tuple[int, int]]:
     """Return (shift, sign) of the nonzero digits of an integer in canonical signed binary form, which has fewest."""
+    # Non-adjacent form: no two digits in a row are used, so a factor has as few terms as possible.
     digits, shift = [], 0
     while factor:
         if factor & 1:

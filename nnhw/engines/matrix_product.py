@@ -63,6 +63,7 @@ class MatrixProductConfig(RequantizingConfig):
         ):
             if part < 1 or whole % part:
                 raise MappingError(f"matrix product engine: {name} {part} must divide {of} {whole}")
+        # The drain is loaded again after so many cycles, and must be empty then.
         if self.drains > self.steps:
             raise MappingError(
                 f"matrix product engine: draining takes {self.drains} cycles but a sum has only {self.steps}; use a "

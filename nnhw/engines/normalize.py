@@ -102,6 +102,7 @@ class NormConfig(RequantizingConfig, RowConfig):
         # The greatest variance of numbers in a range is a quarter of its square, half of them at either end.
         most = self.length**2 * reach**2 // 4 if self.op.centered else self.length * self.squared.high
         bits = (most + self.op.epsilon).bit_length()
+        # Even, as the root of a shift by an odd number of places is no shift.
         return max(ROOT_BITS, bits + bits % 2)
 
     @property
@@ -142,6 +143,7 @@ class NormConfig(RequantizingConfig, RowConfig):
     def golden(self, *beats: np.ndarray) -> np.ndarray:
         """Return the output beats int64 [rows * chunks, lanes] of the input beats (values)."""
         rows = np.asarray(beats[0], dtype=np.int64).reshape(-1, self.length)
+        # Rows lie along the first axis behind the batch here, whatever the axis of the tensor.
         raw = replace(self.op, axis=0).evaluate(rows)
         outputs = self.length if self.requantizer is None else self.requantizer.outputs
         return self.requantized(raw.reshape(-1, outputs)).reshape(-1, self.lanes)

@@ -81,6 +81,7 @@ class PadConfig(EngineConfig):
     def golden(self, *beats: np.ndarray) -> np.ndarray:
         """Return the output beats [o_beats, lanes] of the input beats [i_beats, lanes], both bit patterns."""
         pixels = np.asarray(beats[0]).reshape(self.height, self.width, -1)
+        # -1 and +1 leave as two's complement of two bits, so that 0 is a number between them.
         if self.bipolar:
             pixels = np.where(pixels > 0, 1, 3)  # 01 is +1, 11 is -1
         widths = ((self.before[0], self.after[0]), (self.before[1], self.after[1]), (0, 0))

@@ -60,6 +60,7 @@ class PowersConfig(RowConfig):
     @property
     def clamped(self) -> bool:
         """Whether there are distances beyond the table."""
+        # Distances beyond the table have its last power.
         return self.span > len(self.words) - 1
 
     @property
@@ -94,6 +95,7 @@ class PowersConfig(RowConfig):
     @property
     def latency(self) -> int:
         """Moves from the reading of a word to its powers in the output buffer."""
+        # The word that is read, the distance, its clamp, the table, the output buffer.
         return 1 + 1 + self.clamped + 1 + 1
 
     def golden(self, *beats: np.ndarray) -> np.ndarray:
@@ -156,6 +158,7 @@ class SharesConfig(RequantizingConfig, RowConfig):
     @property
     def clamped(self) -> bool:
         """Whether a share can be greater than `op.high`, so that it must be clamped."""
+        # A share of 1 is 2**bits, which no limit above it has to clamp.
         return self.op.high < 1 << self.op.bits
 
     @property
@@ -171,6 +174,7 @@ class SharesConfig(RequantizingConfig, RowConfig):
     def golden(self, *beats: np.ndarray) -> np.ndarray:
         """Return the output beats int64 [rows * chunks, lanes] of the input beats (values)."""
         rows = np.asarray(beats[0], dtype=np.int64).reshape(-1, self.length)
+        # Rows lie along the first axis behind the batch here, whatever the axis of the tensor.
         raw = replace(self.op, axis=0).shares(rows)
         outputs = self.length if self.requantizer is None else self.requantizer.outputs
         return self.requantized(raw.reshape(-1, outputs)).reshape(-1, self.lanes)

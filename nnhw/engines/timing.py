@@ -267,6 +267,7 @@ class NetworkRun:
         """The first of the slowest models: all in front of it are faster, if there is any difference at all."""
         paces = [_pace(ends) for ends in self.model_ends]
         same = min(SAME_CYCLES, TURN_CYCLES / len(self.ends))
+        # Everything behind it waits for it and has its pace, too: hence the first one.
         return next(index for index, pace in enumerate(paces) if pace > max(paces) - same)
 
 
@@ -348,6 +349,7 @@ def cycles_to_rest(
     StuckError: it still changes after so many cycles.
     """
     network = _Network(models, sources)
+    # Nothing is offered, so what still moves are engines that begin by themselves, such as those that fetch a program.
     network.rest(limit_cycles)
     return network.cycle
 
@@ -598,6 +600,7 @@ def _wire(
     ------
     ValueError: some stream does not feed exactly one input of a later model, or one late input of an earlier model.
     """
+    # Streams are numbered in stream order, so the last output of all is the network's.
     wires: dict[tuple[int, int], int] = {(-1, 0): 0}
     outputs = [
         [wires.setdefault((index, port), len(wires)) for port in range(len(getattr(model, "o_valids", [False])))]

@@ -137,6 +137,7 @@ class Family:
 
     def block_rams(self, depth: int, bits: int, *, rom: bool = False, parts: int = 1) -> int:
         """Return how many block RAMs a memory takes, see `BlockRam.shape`; none for a single word, a constant."""
+        # Synthesis makes registers or constants of a single word.
         return self.block_ram.shape(depth, bits, rom, parts)[0] if depth > 1 else 0
 
     def rom_banks(self, depth: int, bits: int) -> int:

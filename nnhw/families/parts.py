@@ -131,6 +131,7 @@ class Inventory:
         self.known: tuple[object, Cost] | None = None
 
     def __add__(self, other: Inventory) -> Inventory:
+        # Concatenated, not merged: equal parts are only counted together where somebody looks at them.
         return Inventory(self.items + other.items)
 
     def __rmul__(self, count: int) -> Inventory:

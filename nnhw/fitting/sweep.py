@@ -123,6 +123,7 @@ def fit_file(
     progress, wanted = progress or SilentProgress(), parse_widths(widths)
     options = _options(style, clock_mhz)
     found = devices(boards)  # a wrong name is said before torch is imported
+    # Captured once; every variant and every board starts from this graph.
     graph = captured_graph(load_model(file, calibration, progress), progress)
     return _fits(graph, found, wanted, options, progress)
 

@@ -55,6 +55,7 @@ def trial_table(title: str, trials: Sequence[FitTrial]) -> Table:
         table.add_column(name, no_wrap=True)
     for name in ("cycles", "MHz", "engine/s", "link/s", "fullest"):
         table.add_column(name, justify="right", no_wrap=True)
+    # Grouped by board, while trials come variant by variant.
     boards = list(dict.fromkeys(one.board.name for one in trials))
     for name in boards:
         for one in (one for one in trials if one.board.name == name):

@@ -34,9 +34,9 @@ class Budget:
         """Return by how much a cost exceeds the budget, as part of a message; empty if it fits."""
         parts = []
         if taken.lc > self.lc:
-            parts.append(f"{taken.lc - self.lc:.0f} logic cells too many")
+            parts.append(f"{_more(taken.lc, self.lc)} logic cells too many")
         if taken.ff > self.ff:
-            parts.append(f"{taken.ff - self.ff:.0f} flip-flops too many")
+            parts.append(f"{_more(taken.ff, self.ff)} flip-flops too many")
         if taken.ebr > self.ebr:
             parts.append(f"{taken.ebr - self.ebr} block RAMs too many")
         if taken.dsp > self.dsp:
@@ -81,6 +81,7 @@ def fifos_do_not_fit(accelerator: Accelerator, excess: str) -> str:
     excess: from `Budget.excess`.
     """
     fifos = [stage for stage in accelerator.stages if stage.config.fifo is not None]
+    # The largest one is where a change of the model helps most.
     largest = max(fifos, key=_held_bits, default=None)
     why = ""
     if largest is not None and _held_bits(largest) > SMALL_FIFO_BITS:
@@ -94,6 +95,11 @@ def fifos_do_not_fit(accelerator: Accelerator, excess: str) -> str:
     )
 
 
+def _more(taken: float, given: float) -> int:
+    """Return by how many cells an estimate exceeds what there is; a part of a cell counts as one."""
+    return max(1, round(taken - given))
+
+
 def _held_bits(stage: Stage) -> int:
     """Return the bits that a stage holds if it is a FIFO, else 0."""
     fifo = stage.config.fifo
@@ -105,6 +111,11 @@ def _remedy(layers: Sequence[Layer], taken: Cost, budget: Budget, count: int | N
     matrices = [layer for layer in layers if isinstance(layer, MatrixLayer)]
     pairs = ((budget.lc, taken.lc), (budget.ff, taken.ff), (budget.ebr, taken.ebr))
     # As if all resources shrank with the network: the scarcest one decides.
+    if min(budget.lc, budget.ff, budget.ebr) < 0:
+        return (
+            "what stands beside the engines, such as the link, takes more than there is: use another link (--link), or "
+            "a board with more resources ('nnhw boards')"
+        )
     share = min(1.0, *(left / some for left, some in pairs if some))
     about = "about" if count is None else "less than"
     advice = (

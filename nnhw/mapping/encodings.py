@@ -70,6 +70,7 @@ class Encodings:
     ) -> None:
         self._source = source[0]
         element, offset = as_byte(source[1])
+        # States come back as they are: their type is what the memory holds.
         self._of = {name: Encoding(kind) for name, kind in states}
         self._of[self._source] = Encoding(element, 1, np.array([offset]) if offset else None)
         for layer in layers:

@@ -130,6 +130,7 @@ class Layer:
     @property
     def where(self) -> str:
         """The layer's name and source line, for messages."""
+        # Layers that nnhw has added itself have no place in the model.
         return str(self.location) if self.location.module else f"'{self.name}'"
 
     @property
@@ -383,6 +384,7 @@ class RowLayer(ShapedLayer):
     @property
     def run(self) -> int:
         """Elements that stay together: a row, or a pixel where each channel has a function of its own."""
+        # A requantizer takes its channels lane by lane, so the lanes have to divide a pixel as well.
         return self.length if self.function is None else gcd(self.length, self.extent[0])
 
     @property
@@ -433,6 +435,7 @@ class ConcatLayer(ShapedLayer):
     @property
     def run(self) -> int:
         """Elements that stay together."""
+        # Beats must not mix inputs, nor end within a pixel that the next layer reads.
         return gcd(self.extent[0], *self.parts)
 
 

@@ -90,5 +90,6 @@ def _least_address_bits(make: Callable[[int], WindowConfig], roomy: bool) -> int
     """
     # Rows and words do not depend on the depth, so any window that can be made tells them.
     window = make(MOST_BUFFER_LOG2 - 1)
+    # With one row more a row can come in while a row of blocks is read.
     rows = window.block_rows + (window.rows_left if roomy else 1)
     return max(1, (rows * window.row_words - 1).bit_length())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnhw.accelerator import stream_order
+from nnhw.accelerator import RESERVED, stream_order
 from nnhw.engines.own import OwnEngine, Port
 from nnhw.errors import InputError, MappingError
 from nnhw.mapping.layers import OwnLayer
@@ -24,10 +24,13 @@ def planned(layer: OwnLayer, lanes: int) -> OwnEngine:
     Raises
     ------
     MappingError: the engine cannot have so many lanes.
-    InputError: its code fails, it contradicts itself, or its golden function differs from its operator.
+    InputError: its code fails, it contradicts itself, its golden function differs from its operator, or its name is
+        that of a class of nnhw.
     """
     output = Port(layer.element, layer.shape)
     where = f"engine '{layer.engine.__name__}' of layer {layer.where}"
+    if layer.engine.__name__ in RESERVED:
+        raise InputError(f"{where} has the name of a class of nnhw, and files of builds know engines by it; rename it")
     try:
         engine = layer.engine.plan(layer.op, layer.sources, output, lanes)
     except (ValueError, MappingError) as error:

@@ -375,6 +375,7 @@ class _Reader:
     def pad(self, node: Node) -> None:
         """Leave padding to the window layers that read it; if others read it, or it is an output, it is a layer."""
         assert isinstance(node.op, Pad)
+        # An output must exist as a stream of its own.
         leaves = node.name in self.body.outputs
         if not leaves and all(isinstance(user.op, _WINDOWS) for user in self.users[node.name]):
             self.left.add(node.name)
@@ -473,6 +474,7 @@ class _Reader:
         """Return the turns per frame of values that an axis joins or cuts, and the elements of each in a turn."""
         # In stream order, in which channels are innermost: a turn is all that is inside of the axis.
         sizes = [(*shape[1:], shape[0]) for shape in (self.body.node(name).type.shape for name in names)]
+        # The place of the axis in stream order: channels, axis 0, come last.
         first = (axis - 1) % len(sizes[0])
         return [math.prod(sizes[0][:first]), *(math.prod(size[first:]) for size in sizes)]
 
@@ -537,6 +539,7 @@ class _Reader:
         if isinstance(node.op, StepTable):
             return StepFunction(thresholds, other, code)
         index = np.arange(thresholds.shape[1] + 1)
+        # A threshold gives the code of how many steps are reached; falling channels have their codes in reverse.
         rising = 2 * index - 1 if code.bipolar else code.low + index
         return StepFunction(thresholds, np.where(other[:, None], rising[::-1], rising), code)
 

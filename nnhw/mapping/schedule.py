@@ -220,6 +220,7 @@ class StreamNetwork:
     def run_patiently(self, models: Sequence[CycleModel | NetworkModel]) -> None:
         """Step models of the stages, a beat at a time; see `can_hang`."""
         bounds = sum(stage.config.cycle_bound for stage in self.stages)
+        # Each beat may have to pass the whole network before the next one comes in.
         limit = PATIENT_FRAMES * (self.i_beats + 1) * bounds
         run_network(models, self._sources, self.i_beats, self.o_beats, PATIENT_FRAMES, limit, patient=True)
 
@@ -279,6 +280,7 @@ def _as_deep_as_full(network: StreamNetwork) -> StreamNetwork:
     network.run(models)
     network.run_patiently(patient)
     for index in network.joining:
+        # Both kinds of stalls: neither the fullest nor the emptiest network may find it too shallow.
         depth = max(model.high_water for model in (models[index], patient[index]) if isinstance(model, FifoModel))
         network = network.with_fifo(index, replace(network.fifo(index), depth=depth))
     return network
@@ -346,6 +348,7 @@ def _endless(network: StreamNetwork) -> list[CycleModel | NetworkModel]:
 
 def _shallower(network: StreamNetwork, schedule: Schedule, family: Family) -> StreamNetwork:
     """Return the network with the shallowest FIFOs of joins that keep its schedule; see `schedule_stages`."""
+    # Networks with long frames get few trials, or none: their FIFOs stay as deep as they were full.
     trials = MOST_TRIAL_CYCLES // _trial_cycles(schedule)
 
     # FIFOs of a loop hold a few beats of wide numbers: in registers they would take more than a block RAM is worth.

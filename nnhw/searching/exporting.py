@@ -74,6 +74,7 @@ def export(setting: Setting, tried: Tried, out: Path) -> ExportedNetwork:
 
 def literal(params: Mapping[str, Any]) -> str:
     """Return parameters as the text of a Python dict; values are strings, numbers, booleans or None."""
+    # One line for each parameter, as people will read and change the file.
     lines = "".join(f"    {name!r}: {_literal(value)},\n" for name, value in params.items())
     return f"{{\n{lines}}}"
 

@@ -61,6 +61,7 @@ def _figure(search: Search) -> Any:
             name=title,
             marker=marker,
             text=[_hover(trial) for trial in trials],
+            # Without `<extra>` plotly would add the name of the series in a second box.
             hovertemplate="%{text}<extra></extra>",
         )
     for name, axis in ((x, figure.update_xaxes), (y, figure.update_yaxes)):

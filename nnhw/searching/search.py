@@ -164,6 +164,7 @@ def _run(
                 _run_processes(request, count, timeout_s, jobs)
         except KeyboardInterrupt:
             interrupted = True
+    # Read from the storage: other processes and machines may have added trials.
     found = Search(
         request.name, masked(request.place), request.folder, request.goals, read_trials(known), interrupted=interrupted
     )
@@ -204,6 +205,7 @@ def _counter(count: int | None, deadline: float | None, progress: Progress) -> C
         nonlocal begun
         if count is not None:
             progress.advance(begun, count)
+        # A trial that has begun is never cut off: only the beginning of the next one is.
         if begun == count or (deadline is not None and time.monotonic() >= deadline):
             return False
         begun += 1

@@ -125,6 +125,7 @@ def _tried(trial: optuna.trial.FrozenTrial) -> Tried:
     said = trial.user_attrs
     # run_trial writes the outcome before it finishes a trial: one that is finished without was ended from outside.
     outcome = said.get("outcome", INTERRUPTED if trial.state.is_finished() else RUNNING)
+    # Figures are kept behind training alone, so their presence says that it was trained.
     finished = {"figures": said["figures"]} if "figures" in said else {}
     return Tried(
         trial.number,

@@ -317,30 +317,22 @@ def test_c_runs_under_the_sanitizers_as_a_program(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (np.zeros((1, 4)), "the .npy file needs float32, uint8 or int8 in C order"),
-        (
-            np.zeros((2, 3, 2), np.float32),
-            "the .npy file needs the shape [N, 2, 3], and has [2, 3, 2]; bring its axes in this order",
-        ),
-        (
-            np.zeros(6, np.float32),
-            "the .npy file needs the shape [N, 2, 3], and has [6,]; bring its axes in this order",
-        ),
-        (np.full((1, 2, 3), np.nan, np.float32), "the image holds NaN, which has no code"),
+        (np.zeros((1, 3), np.float32), "each image has the shape [4]; the .npy file has another one: (1, 3)"),
+        (np.zeros((4, 1), np.float32), "each image has the shape [4]; the .npy file has another one: (4, 1)"),
+        (np.zeros(8, np.float32), "each image has the shape [4]; the .npy file has another one: (8,)"),
+        (np.full((1, 4), np.nan, np.float32), "the image holds NaN, which has no code"),
     ],
 )
 def test_program_rejects_files(tmp_path: Path, content: np.ndarray, message: str) -> None:
     builder = ir.GraphBuilder("tiny_body")
-    x = builder.input("x", TensorType((2, 3), IntType(0, 3)))
-    parts = float_ends(builder.build([builder.add("y", Permute((0, 1)), [x])]))
+    x = builder.input("x", TensorType((4,), IntType(0, 3)))
+    parts = float_ends(builder.build([builder.add("y", Permute((0,)), [x])]))
     write_files(make_c(parts.body, parts.head, parts.tail, program=True), tmp_path)
     assert CC
     subprocess.run([*CC, *STRICT_FLAGS, "tiny.c", "tiny_main.c", "-o", "tiny"], cwd=tmp_path, check=True)
     np.save(tmp_path / "x.npy", content)
     done = subprocess.run(["./tiny", "x.npy"], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, f"tiny: {message}\n")
-    np.zeros(5, np.float32).tofile(tmp_path / "x.raw")
-    cut = subprocess.run(["./tiny", "x.raw"], cwd=tmp_path, capture_output=True, text=True)
-    assert (cut.returncode, cut.stderr) == (1, "tiny: the last image is cut; each has the shape [2, 3]\n")
     two = subprocess.run(["./tiny", "x.npy", "y.npy"], cwd=tmp_path, capture_output=True, text=True)
     assert (two.returncode, two.stderr) == (1, "tiny: it takes one FILE, and behind it --codes; nothing else\n")
 

@@ -96,6 +96,13 @@ def test_mistake_is_found_before_any_hardware(
         build(example_with(tmp_path, change), tmp_path / "build")
 
 
+def test_engine_with_the_name_of_a_class_of_nnhw_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "named.py"
+    path.write_text(EXAMPLE.read_text(encoding="utf-8").replace("Median3Engine", "Scaler"), encoding="utf-8")
+    with pytest.raises(InputError, match=r"engine 'Scaler' of layer .* has the name of a class of nnhw"):
+        build(str(path), tmp_path / "build")
+
+
 def test_refused_engine_leaves_the_one_before(tmp_path: Path) -> None:
     load_source(example_with(tmp_path))
     before = dict(ENGINES)

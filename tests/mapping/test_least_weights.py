@@ -10,9 +10,9 @@ import pytest
 from nnhw.engines.encoding import encode
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.errors import DoesNotFitError
-from nnhw.families import ICE40
+from nnhw.families import ICE40, Cost
 from nnhw.ir import BIPOLAR, Graph, IntType
-from nnhw.mapping.budget import Budget
+from nnhw.mapping.budget import Budget, does_not_fit
 from nnhw.mapping.cost.constants import varying_columns
 from nnhw.mapping.design_space import FEW_LAYERS, Candidate, DesignSpace
 from nnhw.mapping.folding import Folding, foldings
@@ -103,3 +103,14 @@ def test_mapper_refuses_many_layers_by_the_first_of_them(monkeypatch: pytest.Mon
     assert "; the largest of these is 'layer0' (net.py:10) with 64 weight bits; less than " in message
     roomy = Mapper.of(body, "test", ICE40, {}, budget=Budget(lc=1e6, ebr=100))
     assert len(roomy.frontiers) == len(read_layers(body))
+
+
+def test_message_that_a_network_does_not_fit_says_at_least_one_cell_and_what_a_link_leaves() -> None:
+    assert Budget(lc=10, ebr=1, ff=5).excess(Cost(lc=10.2, ff=5.4)) == (
+        "1 logic cells too many and 1 flip-flops too many"
+    )
+    message = does_not_fit((), 8, Cost(lc=10), Budget(lc=-20, ebr=3))
+    assert message.endswith(
+        "(30 logic cells too many); what stands beside the engines, such as the link, takes more than there is: use "
+        "another link (--link), or a board with more resources ('nnhw boards')"
+    )

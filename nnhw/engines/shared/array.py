@@ -166,6 +166,7 @@ class ArrayConfig:
         problems = []
         if self.simd > self.codes_per_word:
             problems.append(f"simd {self.simd} is more than the {self.codes_per_word} codes of a word")
+        # A beat that crossed the end of a word would have to be cut.
         if self.word_bits % (self.i_lanes * self.activation_bits):
             problems.append(f"input beats of {self.i_lanes} elements must divide a word of {self.codes_per_word}")
         if self.lanes % self.drains:
@@ -176,6 +177,7 @@ class ArrayConfig:
                 f"a sum of {self.sum_bits} bits times a factor of {self.factor_bits}, and an addend of "
                 f"{self.addend_bits}, must stay within {MOST_PRODUCT_BITS} bits"
             )
+        # Each code takes a comparison of its own: 15 for codes of 4 bits.
         if self.requantizing == Requantizing.STEPS and self.activation_bits > MOST_STEP_BITS:
             problems.append(f"requantizers that compare make codes of up to {MOST_STEP_BITS} bits")
         if self.requantizing == Requantizing.DSP and not self.fits_dsp:
@@ -245,6 +247,7 @@ class ArrayConfig:
     @property
     def parts(self) -> int:
         """Words of a granule, if it is longer than a word; else 1."""
+        # Both are powers of two, so one of `parts` and `slices` is always 1.
         return max(1, self.granule_bits // self.word_bits)
 
     @property
@@ -327,6 +330,8 @@ class ArrayConfig:
     @property
     def fits_dsp(self) -> bool:
         """Whether a DSP block may multiply sums with factors and add addends."""
+        # The product of two signed numbers has a bit less than both together, unless both are the least ones; the sum
+        # with the addend has one more.
         bits = max(self.sum_bits + self.factor_bits - 1, self.addend_bits) + 1
         factors = self.sum_bits <= DSP_FACTOR_BITS and self.factor_bits <= DSP_FACTOR_BITS + 1
         return factors and bits <= DSP_NUMBER_BITS
@@ -351,6 +356,7 @@ class ArrayConfig:
         for name in ("weight_stream", "tie_bits", "step_memory", "row_steps", "partial_sums"):
             if not fields[name]:  # programs are those of arrays that know nothing of it
                 del fields[name]
+        # Sorted keys: the order of the fields in this class does not matter.
         document = json.dumps([ENGINE_VERSION, fields], sort_keys=True)
         return zlib.crc32(document.encode())
 

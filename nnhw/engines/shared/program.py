@@ -42,6 +42,7 @@ class SharedConfig(EngineConfig):
 
     def __post_init__(self) -> None:
         check_functions(self.functions, self.array)
+        # Encoding the words checks all other limits on the way.
         if len(self.words) > self.array.words:
             raise MappingError(
                 f"the program and its weights need {len(self.words)} words of {self.array.word_bits} bits, the memory "
@@ -151,6 +152,7 @@ def _rows_of_load(array: ArrayConfig) -> int:
 def load_words(functions: Sequence[RankedSteps], array: ArrayConfig) -> int:
     """Return the words of a program that load its step functions."""
     rows = max(memory_needs(functions))
+    # A `Load` counts its words in the field for rows of weights, which has no more than the cache.
     return -(-rows // _rows_of_load(array)) * descriptor_words(array) + rows * array.entry_words
 
 

@@ -246,6 +246,7 @@ class Compute:
 
     def _lattice(self, first: int, step: int, row: int) -> np.ndarray:
         columns, rows = self.counts[5:]
+        # Without a step for rows they follow one another.
         starts = first + (row or columns * step) * np.arange(rows)
         return (starts[:, None] + step * np.arange(columns)).reshape(-1)
 
@@ -283,6 +284,8 @@ def layout(array: ArrayConfig) -> Mapping[str, tuple[int, int]]:
 
 def _format(array: ArrayConfig) -> tuple[int, int, int, bool, bool, int, bool, bool]:
     """Return what a layout depends on."""
+    # Without a feature its fields are left out, so arrays without it have the layout that they had before there was
+    # any.
     ranks = 0 if array.step_memory is None else array.step_memory.word_address_bits
     options = array.weight_stream, array.tie_bits is not None, ranks, array.row_steps, array.partial_sums
     return array.address_bits, array.activation_bits, array.word_bits, *options
@@ -558,6 +561,7 @@ def _constant_words(record: Compute, array: ArrayConfig) -> list[int]:
     else:
         pairs = zip(record.factor.tolist(), record.addend.tolist(), strict=True)
         numbers = [_line_number(record, *pair, array) for pair in pairs]
+        # Above the line, where an array without such ties has nothing.
         codes = _tie_codes(record, array)
         numbers = [number | code << array.line_bits for number, code in zip(numbers, codes, strict=True)]
     for first in range(0, len(numbers), array.constant_lanes):
@@ -629,6 +633,7 @@ def _step_numbers(record: Compute, array: ArrayConfig) -> list[int]:
         rises = reached[-1] & ~reached[0]
         steps = (reached != reached[:1]).argmax(axis=0) + int(sums[0, 0])
         steps = np.where(reached[0] & reached[-1], 1 << (array.sum_bits - 1), steps)
+        # Two's complement with one bit more than a sum, so that the comparison never overflows.
         constants = (-steps + (rises << array.sum_bits)) & ((1 << (array.sum_bits + 1)) - 1)
         numbers = [
             number | constant << (index * (array.sum_bits + 1))
@@ -648,8 +653,10 @@ def step_entries(functions: Sequence[RankedSteps], array: ArrayConfig) -> list[i
     ranks, places, codes = list[int](), list[int](), list[int]()
     for one in functions:
         ranks += one.ranks(one.used_words, first=len(places)).tolist()
+        # Cells of all functions have the width of the widest: smaller ones are scaled up to it.
         places += (one.places() << (memory.place_bits - one.cell_bits)).tolist()
         codes += one.codes.tolist()
+    # Codes may be negative; the memory holds their bits.
     code_mask = (1 << array.activation_bits) - 1
     return [
         rank | place << memory.rank_bits | (code & code_mask) << (memory.rank_bits + memory.place_bits)

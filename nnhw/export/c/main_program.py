@@ -30,6 +30,7 @@ def main_text(prefix: str, head: Graph, body: Graph, tail: Graph, is_recurrent: 
     replaced = {
         "NAME": prefix,
         "BIG": prefix.upper(),
+        "SIZES": "".join(f"{size}, " for size in image.shape),
         "SHAPE": ", ".join(map(str, image.shape)),
         "ITYPE": c_type(entry.int_dtype),
         "OTYPE": c_type(result.int_dtype),
@@ -69,7 +70,6 @@ static void print_row(const double *values, int count, int whole)
     printf("\n");
 }
 
-/* The header of a .npy file. */
 static char text[4096];
 
 /* Reads the header of a .npy file behind its first six bytes; returns the element type, 0 for one that is not known. */
@@ -97,38 +97,29 @@ static char npy_type(FILE *file)
     return strstr(text, "'<f4'") ? 'f' : strstr(text, "'|u1'") ? 'u' : strstr(text, "'|i1'") ? 'i' : 0;
 }
 
-/* Returns the shape in the header of a .npy file, such as 10, 28, 28; an empty text where there is none. */
-static const char *npy_shape(void)
+/* Returns whether the shape in the header of a .npy file ends with that of an image: as many numbers in another order,
+   such as the channels last, would give wrong answers. */
+static int fits(const char *shape)
 {
-    char *shape = strstr(text, "'shape'");
-    char *begin = shape ? strchr(shape, '(') : 0;
-    char *end = begin ? strchr(begin, ')') : 0;
-    if (!end) {
-        return "";
-    }
-    *end = 0;
-    return begin + 1;
-}
-
-/* Returns whether a shape ends in that of an image. Sizes in front of it count images: one, many, or steps of each. */
-static int holds_images(const char *shape)
-{
-    static const unsigned long needed[] = {@SHAPE@};
-    unsigned long given[64]; /* NumPy has at most 64 axes */
-    size_t rank = sizeof needed / sizeof *needed, count = 0;
-    while (*shape) {
+    static const long wanted[] = {@SIZES@0};
+    const int rank = (int)(sizeof wanted / sizeof *wanted) - 1;
+    long sizes[32];
+    int count = 0;
+    while (*shape && *shape != ')' && count < 32) {
         char *end;
-        unsigned long size = strtoul(shape, &end, 10);
-        if (end == shape) {
-            ++shape;
-        } else if (count == sizeof given / sizeof *given) {
+        sizes[count] = strtol(shape, &end, 10);
+        count += end != shape;
+        shape = end + (*end == ',' || (end == shape && *end != ')'));
+    }
+    if (count < rank) {
+        return 0;
+    }
+    for (int i = 0; i < rank; ++i) {
+        if (sizes[count - rank + i] != wanted[i]) {
             return 0;
-        } else {
-            given[count++] = size;
-            shape = end;
         }
     }
-    return count >= rank && !memcmp(given + count - rank, needed, sizeof needed);
+    return 1;
 }
 
 /* The first bytes of a file that is no .npy: they belong to its images, of which they may be one and a half. */
@@ -168,8 +159,7 @@ int main(int argc, char **argv)
 @STATE@    int got;
     char type = 'f';
     int only_codes = argc > 1 && !strcmp(argv[argc - 1], "--codes");
-    const char *path = argc > 1 + only_codes ? argv[1] : "-";
-    const char *shape;
+    const char *shape, *path = argc > 1 + only_codes ? argv[1] : "-";
     FILE *file;
     if (argc > 2 + only_codes) {
         return fail("it takes one FILE, and behind it --codes; nothing else");
@@ -185,11 +175,11 @@ int main(int argc, char **argv)
         if (!type) {
             return fail("the .npy file needs float32, uint8 or int8 in C order");
         }
-        shape = npy_shape();
-        /* Another order of axes has as many elements, and would give wrong results. */
-        if (!holds_images(shape)) {
-            fprintf(stderr, "@NAME@: the .npy file needs the shape [N, @SHAPE@], and has [%s]; ", shape);
-            fprintf(stderr, "bring its axes in this order\n");
+        shape = strstr(text, "'shape'");
+        shape = shape ? strchr(shape, '(') : 0;
+        if (!shape || !fits(shape + 1)) {
+            fprintf(stderr, "@NAME@: each image has the shape [@SHAPE@]; the .npy file has another one: %.*s\n",
+                    shape ? (int)strcspn(shape, ")") + 1 : 0, shape ? shape : "");
             return 1;
         }
     }

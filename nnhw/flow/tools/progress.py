@@ -168,14 +168,13 @@ class NamedProgress:
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        outer, self._name, start = self._name, name, time.monotonic()
+        start, outer, self._name = time.monotonic(), self._name, name
         self.inner.note(f"{name} ...")
         try:
             yield
-            self.inner.note(f"{name}: {time.monotonic() - start:.1f} s")
         finally:
-            # Also after an error: who catches it may go on, and its lines belong to the outer stage.
             self._name = outer
+        self.inner.note(f"{name}: {time.monotonic() - start:.1f} s")
 
     def note(self, text: str) -> None:
         self.inner.note(f"{self._name}: {text}" if self._name else text)

@@ -108,6 +108,7 @@ class _Ways:
             self.refused.append(self.excess)
         for behind in range(MOST_BEHIND_NEEDED + 1):
             ways = list(self._runnable(behind))
+            # On a large device each way takes long: the fastest by estimate come first, and the rest is left out.
             if self._is_roomy:
                 ways.sort(key=lambda way: way.cycles)
             for way in ways:
@@ -256,6 +257,7 @@ def map_shared(
     if reusable:
         compiled = choose_array(network_of(body), budget, family, reusable=True).compiled
         accelerator = assemble(body, board, (), (compiled,))
+        # The title of the partition without other engines.
         return (SharedMapping(accelerator, (compiled,), next(partitions(body, 0)).title),)
     ways = _Ways(body, board, budget, family, most)
     try:

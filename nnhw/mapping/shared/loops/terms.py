@@ -235,6 +235,7 @@ class _Reader:
         if function is not None:
             function = function.of_channels(rows if len(function.thresholds) > 1 else np.zeros_like(rows))
         terms = tuple(term.part(layer.first, layer.count) for term in whole.terms)
+        # In proportion: each channel of a matrix has as many products.
         share = whole.products * layer.count // whole.channels
         self._add(replace(whole, node=layer.node, channels=layer.count, terms=terms, function=function, products=share))
 

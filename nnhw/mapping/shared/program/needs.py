@@ -89,6 +89,7 @@ def task_needs(network: TaskNetwork, array: ArrayConfig, known: Known | None = N
     ------
     MappingError: a task exceeds a limit all the same.
     """
+    # Layouts depend on the network as a whole, needs only on the layouts next to the task.
     tensors, known = lay_out(network, array), {} if known is None else known
     found = []
     for task in network.tasks:

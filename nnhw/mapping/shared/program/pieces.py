@@ -167,6 +167,7 @@ def _pieces(layers: Sequence[Mover], shape: Shape) -> tuple[MovedPixels, ...] | 
         places = _moved(layer, places)
     kept, rows, columns = layers[-1].shape
     pixels, numbers = np.divmod(places.reshape(rows, columns, kept), channels)
+    # A moved pixel with channels of several pixels in front is none that one position computes.
     if (pixels != pixels[..., :1]).any():
         return None
     sources = np.stack(np.divmod(pixels[..., 0], width), axis=-1)
@@ -191,9 +192,11 @@ def _pieces_at(node: str, sources: np.ndarray, numbers: np.ndarray, step: Pair) 
     for first in itertools.product(range(step[0]), range(step[1])):
         mine, own = sources[first[0] :: step[0], first[1] :: step[1]], numbers[first[0] :: step[0], first[1] :: step[1]]
         blocks = mine.shape[:2]
+        # The distances of the first pixels; `grid` checks that all others are the same.
         down = int(mine[1, 0, 0] - mine[0, 0, 0]) if blocks[0] > 1 else 1
         right = int(mine[0, 1, 1] - mine[0, 0, 1]) if blocks[1] > 1 else 1
         grid = np.stack(np.meshgrid(down * np.arange(blocks[0]), right * np.arange(blocks[1]), indexing="ij"), axis=-1)
+        # Loops of a record go forwards only.
         if min(down, right) < 1 or (mine != mine[0, 0] + grid).any() or (own != own[0, 0]).any():
             yield None
             return

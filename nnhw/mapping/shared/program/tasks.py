@@ -70,6 +70,7 @@ class Window:
 
     def rows_read(self, first: int, end: int) -> tuple[int, int]:
         """Return the rows of the source, as (first, end), that are read for the stored rows first..end - 1."""
+        # Rows in the border are read from nowhere, so they are cut off below.
         low = first * self.step[0] - self.before[0]
         spread = (self.pool[0] - 1) * self.stride[0] + (self.kernel[0] - 1) * self.dilation[0]
         high = (end - 1) * self.step[0] - self.before[0] + spread + 1
@@ -224,6 +225,7 @@ def _part(move: Move, layer: MatrixLayer, moved: MovedPixels, number: int) -> Ta
     """Return the part of a convolution that computes a piece."""
     whole = _matrix(part_of(layer, moved.channels))
     rows, columns = moved.blocks
+    # In proportion, as pieces may have unequal borders, which a count of taps would have to look at.
     products = layer.products * len(moved.channels) * rows * columns // prod(layer.shape)
     window = _through(whole.window, moved)
     return replace(whole, node=f"{move.last.node}[{number}]", window=window, products=products, piece=moved.piece)
@@ -248,6 +250,7 @@ def weighted_range(weights: np.ndarray, low: np.ndarray, high: np.ndarray) -> tu
 
 
 def _matrix(layer: MatrixLayer) -> Task:
+    # A border behind the map needs no field: how many pixels are stored says how far windows reach.
     padding = layer.padding or Padding((0, 0), (0, 0), 0)
     window = Window(
         source=layer.source,
@@ -306,6 +309,7 @@ def _channelwise(layer: ChannelLayer) -> Task:
 
 
 def _sum(layer: SumLayer, elements: Mapping[str, IntType]) -> Task:
+    # The loop over summands has one stride, a distance between two storages.
     if len(layer.inputs) > 2:
         raise MappingError(
             f"layer {layer.where} adds {len(layer.inputs)} values, the array adds two at once; add two at a time with "

@@ -67,6 +67,8 @@ class Tiler:
         self.sources = tuple(tensors[name] for name in task.sources)
         self.target = tensors.get(task.node) if task.lines else None
         self.weights, self.sign = split_factors(task, array) if task.is_sum else (task.weights, 1)
+        # Stored codes are less than codes by their zeros, so sums of them lack a constant, which the addends of lines
+        # make up for.
         sums = [weights.sum(axis=1) for weights in self._by_source()] if task.is_sum else [task.weight_sums]
         zeros = [source.zero for source in self.sources]
         self.offset = self.sign * sum(
@@ -83,6 +85,7 @@ class Tiler:
         last plane may then lie over the source, behind the window that moves over it.
         """
         count = -(-self.task.channels // self.array.lanes)
+        # One record instead of one for each granule: less to fetch, and fewer latencies.
         if self._is_alike():
             return (replace(self._tile(0), granules=count),)
         tiles = [self._tile(number) for number in range(count)]
@@ -91,6 +94,7 @@ class Tiler:
     @property
     def overflow(self) -> int:
         """Number of words behind the last pixel of the target that are overwritten."""
+        # Pieces of a map never reach beyond their pixels, see `tensors._home_of_piece`.
         if self.target is None or self.target.is_planar or self.task.piece is not None:
             return 0
         ends = [tile.target_word + tile.granules * self.array.parts for tile in self.tiles]
@@ -140,6 +144,7 @@ class Tiler:
         MappingError: the array's requantizers cannot compute the line.
         """
         shift, line = (0, None) if self.target is None else self._line()
+        # Sums leave in whole bytes.
         raw = 0 if line is not None else -(-self.sum_bits // 8)
         return tuple(self._record(tile, places, line, shift, raw) for tile in self.tiles)
 
@@ -150,6 +155,7 @@ class Tiler:
         weights, steps = self._weights(tile), self._steps(tile)
         words, positions = int(np.prod(counts[:3])), int(np.prod(counts[3:5]))
         before = window.before[0] * window.source[2] + window.before[1]
+        # Without a border no place can lie outside; rows and columns then start at 0 and do not count.
         outside = not task.is_sum and window.has_border
         lanes = slice(tile.first, tile.first + tile.channels)
         constants = {} if line is None else _constants(line, lanes, self.array.lanes)
@@ -171,6 +177,7 @@ class Tiler:
             channelwise=task.channelwise,
             steps=steps,
             source_slice=tile.source_slice,
+            # Equal weights of all taps are one row, which is held.
             hold=task.channelwise and len(weights) == 1,
             streamed=self.streams,
             gap=needed_gap(words, steps, positions, self.array),
@@ -200,6 +207,8 @@ class Tiler:
         taps: list[tuple[int, Stride]]
         if self.task.is_sum:
             summands, repeats = self.weights.shape[1:]
+            # Summands lie in storages of their own: the step between them is a distance of addresses, whatever its
+            # sign.
             places_of = [places[one.storage] + one.granule(tile.number, self.array)[0] for one in self.sources]
             taps = [(repeats, (0, 0, 0)), (summands, (places_of[-1] - places_of[0], 0, 0))]
         else:
@@ -207,6 +216,7 @@ class Tiler:
             taps = [(window.kernel[1], (right * source.step, 0, right)), (window.kernel[0], (down * rows, down, 0))]
         loops = [(tile.words, (source.chunk, 0, 0)), *taps]
         if tile.granules > 1:
+            # All pixels in one loop, all granules in the other; what is planar is computed plane by plane.
             none = (1, (0, 0, 0))
             pixels = (window.pixels, (source.step, 0, 0))
             granules = (tile.granules, (source.chunk if source.is_planar else self.array.parts, 0, 0))
@@ -219,6 +229,7 @@ class Tiler:
     def _is_alike(self) -> bool:
         """Return whether one record can compute all granules: all channels have the same weights and the same line."""
         task, window, target = self.task, self.task.window, self.target
+        # Lanes of several granules in a word, or with channels left over, would write what belongs to others.
         parts, several = self.array.parts, task.channels > self.array.lanes
         if target is None or not several or self.array.slices > 1 or task.channels % self.array.lanes or task.piece:
             return False
@@ -232,6 +243,7 @@ class Tiler:
         first = number * array.lanes
         channels = min(array.lanes, task.channels - first)
         target = (0, 0) if self.target is None else self.target.granule(number, array)
+        # Lane k takes channel k, so the words read are those of the granule itself.
         if task.channelwise:
             place, part = self.sources[0].granule(number, array)
             return Tile(number, first, channels, place // self.sources[0].chunk, array.parts, part, *target)
@@ -251,6 +263,7 @@ class Tiler:
         if self.task.channelwise:
             return 1
         _, high = self._inputs(tile.first, tile.channels)
+        # The last word of a pixel need not be full; with several words, all but the last one are.
         used = high - tile.word * self.array.codes_per_word
         return min(self.array.steps_per_word, -(-used // self.array.simd))
 
@@ -291,6 +304,7 @@ class Tiler:
         if task.channelwise:
             return channelwise_rows(self.weights, tile.first, tile.channels, array)
         outputs, inside = task.channels // task.groups, self.weights.shape[1]
+        # Where the value begins within the first word that is read: it may be a part of a concatenation.
         start = self.sources[0].first - tile.word * array.codes_per_word
         places = [start + number // outputs * inside for number in range(tile.first, tile.first + tile.channels)]
         return dense_rows(self.weights, places, tile.first, tile.words, self._steps(tile), array)
@@ -304,6 +318,7 @@ class Tiler:
     def _line(self) -> tuple[int, Line]:
         """Return the index of the smallest sufficient shift of the array, and the line with that shift."""
         task, array, where, lines = self.task, self.array, self.task.where, self.lines
+        # A line for a shift is one for any greater one, with wider constants.
         index = next((index for index, shift in enumerate(array.shifts) if shift >= lines[0].shift), None)
         if index is None:
             raise MappingError(
@@ -381,6 +396,7 @@ class Tiler:
                 f"layer {task.where} needs sums of {self.sum_bits} bits, the array has {array.sum_bits}; use an array "
                 f"with more, or {STREAMING}"
             )
+        # Sums leave granule by granule, and the host reads a pixel's channels together.
         if self.target is None and task.channels > array.lanes and task.window.pixels > 1:
             raise MappingError(
                 f"layer {task.where} ends the network in sums of {task.channels} channels and {task.window.pixels} "

@@ -226,6 +226,7 @@ def _memories(array: ArrayConfig, spram: bool) -> Inventory:
     if spram:
         main = large_ram(array.words, array.word_bits)
     else:
+        # Each slice of a word is written by itself, with the granule that it holds.
         main = memory(array.words, array.word_bits, array.slices)
     return constants + cache + increments + _step_memories(array) + main
 

@@ -120,6 +120,7 @@ class Arrays:
             # The width of a memory word, and so the number of its large RAMs, is a power of two; another engine needs
             # at least one of them.
             counts = [count for count in (1, 2, 4) if count < self.budget.spram] or [0]
+            # Without DSP blocks: which lanes get them is decided for a whole chain, see `chain._Search._with_blocks`.
             budgets = [replace(self.budget, dsp=0, spram=count) for count in counts]
             found = [shape for budget in budgets for shape in arrays_of(network, budget, self.family)]
             self._shapes[bits] = [shape for shape in found if cost_fits(self.least_cost(shape), self.budget)]
@@ -259,6 +260,7 @@ class Segment:
         """
         plain = self._arrays.sized(option.array, CHAINS.most_words)
         bits = plain.word_bits
+        # They hold the estimate that is replaced here.
         self._frontiers.clear()
         # Stays so unless the program can be made: the array is then known not to run these layers.
         self._costed[plain] = None
@@ -269,6 +271,7 @@ class Segment:
         if self._live.get(bits) != compiled.plan.words:
             self._live[bits] = compiled.plan.words
             for array, other in list(self._costed.items()):
+                # Estimates with words of this width used the live words that were just corrected.
                 if other is not None and not other.exact and array.word_bits == bits:
                     del self._costed[array]
         need = compiled.program_words + compiled.plan.words
