@@ -138,7 +138,6 @@ class Device:
                     )
                 if not _has(status, program):
                     self.load_program(program, progress)
-        # Broad, as it is only to clean up: whatever ends this, Ctrl-C too, leaves no caller with a device to close.
         except BaseException:
             # Ctrl-C, too: whoever is handed no device cannot close its link.
             link.close()

@@ -44,7 +44,6 @@ def open_fastest(
         except LinkError:
             link.close()
             notice(f"link '{link.name}': no answer at {rate:,} bits a second; the next rate is tried")
-        # Broad, as it is only to clean up: the caller has no link yet that it could close, after Ctrl-C either.
         except BaseException:
             # Ctrl-C, too: the link is not handed to anybody who could close it.
             link.close()

@@ -94,7 +94,6 @@ class FtdiLink:
         except OSError as error:
             self.close()
             raise _not_opened(name, self._product, error) from error
-        # Broad, as it is only to clean up: without an object nobody could free the claimed chip, after Ctrl-C either.
         except BaseException:
             # Ctrl-C, too: the chip would stay claimed, and the next opening of it fail.
             self.close()
