@@ -292,7 +292,7 @@ def _argmax(emitter: Emitter, node: Node) -> None:
     values = x
     if emitter.type(x).is_int:
         dtype = emitter.type(x).int_dtype
-        # ONNX Runtime has no ArgMax of int64. A double holds integers to 2**53, beyond which two could become one.
+        # A double holds all integers to 2**53; beyond, two that differ could become one.
         if _within(dtype, 54):
             values = emitter.cast(x, np.int32 if _within(dtype, 32) else np.float64)
         else:
