@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import threading
@@ -113,6 +114,26 @@ def test_serial_keeps_what_is_finished_when_the_port_goes() -> None:
         assert str(error).startswith(
             f"link '{name}': batch stopped after {error.finished} of 3000 images: the serial port is gone ("
         )
+
+
+@pytest.mark.parametrize("use", [lambda link: link.write(b"image"), lambda link: link.read(0.0)], ids=["write", "read"])
+def test_serial_tells_a_broken_pipe_of_the_usb_stack(
+    monkeypatch: pytest.MonkeyPatch, use: Callable[[SerialLink], object]
+) -> None:
+    """A system answers EPIPE when an endpoint of the device is halted."""
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    with far_end(lambda data: data) as name:
+        link = serial_link(name)
+        for call in ("write", "read"):
+            monkeypatch.setattr(link._port, call, fail)
+        with pytest.raises(LinkError) as caught:
+            use(link)
+        link.close()
+    why = f"[Errno {errno.EPIPE}] {os.strerror(errno.EPIPE)}"
+    assert str(caught.value) == f"link '{name}': the serial port is gone ({why}); plug the board in and open it again"
 
 
 @pytest.mark.parametrize("at", [0, 100, 256])
