@@ -192,6 +192,7 @@ class Path:
 
     @property
     def channels(self) -> int:
+        """Channels of an image, or numbers of a vector."""
         return self.x.shape[1]
 
     @property

@@ -291,7 +291,14 @@ def _argmax(emitter: Emitter, node: Node) -> None:
     assert isinstance(op, ArgMax)
     values = x
     if emitter.type(x).is_int:
-        values = emitter.cast(x, np.int32 if _within(emitter.type(x).int_dtype, 32) else np.float64)
+        dtype = emitter.type(x).int_dtype
+        # A double holds all integers to 2**53; beyond, two that differ could become one.
+        if _within(dtype, 54):
+            values = emitter.cast(x, np.int32 if _within(dtype, 32) else np.float64)
+        else:
+            largest = emitter.emit("ReduceMax", x, axes=[op.axis + 1], keepdims=1)
+            # The first of the largest is the answer: ArgMax takes the first of equal ones.
+            values = emitter.cast(emitter.emit("Equal", x, largest), np.int32)
     emitter.finish(node, emitter.emit("ArgMax", values, axis=op.axis + 1, keepdims=int(op.keepdim)))
 
 

@@ -63,11 +63,7 @@ class BoardLink(Protocol):
     bits_per_byte: bits that a byte takes on the wire.
     half_duplex: both directions share the rate.
     own_clock_hz: clock in hertz that the gateware needs beside that of the design, at its port `link_clock`; 0: none.
-    clock_source: where that clock comes from: `oscillator`, that of the board; `design`, the clock of the design.
-    resource: name of the link in amaranth-boards; empty: the fields of `ports` name pins of the package.
-    io_standard: I/O standard of these pins, as amaranth-boards calls it; empty: the family's default.
     called: names by which a user may ask for the link on a board which has no link of such a kind.
-    inverted: ports of `ports` whose pins are active low, where the board file names pins.
     """
 
     kind: ClassVar[str]
@@ -84,21 +80,26 @@ class BoardLink(Protocol):
 
     @property
     def clock_source(self) -> str:
+        """Where the clock of `own_clock_hz` comes from: `oscillator`, of the board, or `design`, its own clock."""
         return "design"
 
     @property
     def pin_clock_hz(self) -> int:
+        """Highest frequency, in hertz, at the pin of `ports` that clocks registers."""
         return self.speed
 
     @property
     def inverted(self) -> tuple[str, ...]:
+        """Ports of `ports` whose pins are active low, where the board file names pins."""
         return ()
 
     @property
-    def resource(self) -> str: ...
+    def resource(self) -> str:
+        """Name of the link in amaranth-boards; empty: the fields of `ports` name pins of the package."""
 
     @property
-    def io_standard(self) -> str: ...
+    def io_standard(self) -> str:
+        """I/O standard of the pins, as amaranth-boards calls it; empty: the family's default."""
 
     @property
     def speed(self) -> int:

@@ -49,6 +49,7 @@ class Ulpi(BoardLink):
     speed_field: ClassVar[str] = "hz"
     speed_unit: ClassVar[str] = "bit/s"
     bits_per_byte: ClassVar[int] = 8
+    # The eight pins of data carry both directions, as the wires of the USB do.
     half_duplex: ClassVar[bool] = True
     hz: ClassVar[int] = 480_000_000
 

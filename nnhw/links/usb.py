@@ -38,7 +38,9 @@ class Usb(BoardLink):
     speed_field: ClassVar[str] = "hz"
     speed_unit: ClassVar[str] = "bit/s"
     bits_per_byte: ClassVar[int] = 8
+    # D+ and D- are one pair of wires: host and device take turns on it.
     half_duplex: ClassVar[bool] = True
+    # Four samples of each of the 12 Mbit/s: the gateware finds the bits by their edges, as USB sends no clock.
     own_clock_hz: ClassVar[int] = 48_000_000
     hz: ClassVar[int] = 12_000_000
 

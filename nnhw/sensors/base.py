@@ -41,14 +41,6 @@ class SensorFront(Protocol):
     inputs: kinds of sensors that it can stand behind, see `nnhw.sensors.INPUTS`.
     layer: name of its layer in `nnhw.nn`.
     signal_axes: axes of one signal: samples [n], or an image [height, width].
-    shape: of a frame of the network, without the batch.
-    low, high: range of the codes.
-    scale: the network's input is code * scale.
-    silence: code of every element before the sensor has sent anything.
-    sample_rate_hz: samples a second for which the design drives the sensor; 0: the sensor itself says when one comes.
-    frames_per_s: frames a second for which a network is mapped where the user asks for no rate.
-    may_drop_frames: whether a frame that is complete while the network is at work may be left out.
-    parts: what it is made of.
     """
 
     kind: ClassVar[str]
@@ -57,31 +49,40 @@ class SensorFront(Protocol):
     signal_axes: ClassVar[int]
 
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """Shape of a frame of the network, without the batch."""
 
     @property
-    def low(self) -> int: ...
+    def low(self) -> int:
+        """Least code."""
 
     @property
-    def high(self) -> int: ...
+    def high(self) -> int:
+        """Greatest code."""
 
     @property
-    def scale(self) -> float: ...
+    def scale(self) -> float:
+        """Factor from codes to the network's input: the input is code * scale."""
 
     @property
-    def silence(self) -> int: ...
+    def silence(self) -> int:
+        """Code of every element before the sensor has sent anything."""
 
     @property
-    def sample_rate_hz(self) -> int: ...
+    def sample_rate_hz(self) -> int:
+        """Samples a second for which the design drives the sensor; 0: the sensor says when one comes."""
 
     @property
-    def frames_per_s(self) -> float: ...
+    def frames_per_s(self) -> float:
+        """Frames a second for which a network is mapped where the user asks for no rate."""
 
     @property
-    def may_drop_frames(self) -> bool: ...
+    def may_drop_frames(self) -> bool:
+        """Whether a frame that is complete while the network is at work may be left out."""
 
     @property
-    def parts(self) -> FrontParts: ...
+    def parts(self) -> FrontParts:
+        """What it is made of."""
 
     def received(self, kind: str, signals: np.ndarray) -> np.ndarray:
         """Return signals [N, ..] as it gets them from a simulated sensor of a kind, one of `inputs`.

@@ -28,7 +28,8 @@ class SensorPins(Protocol):
     title: ClassVar[str]
 
     @property
-    def io_standard(self) -> str: ...
+    def io_standard(self) -> str:
+        """I/O standard of the pins, as amaranth-boards calls it; empty: the family's default."""
 
     @property
     @abstractmethod

@@ -119,6 +119,7 @@ class PixelsConfig:
         rows, columns = self.rows * self.block, self.columns * self.block
         part = given[:, self.top : self.top + rows, self.left : self.left + columns].astype(np.int64)
         squares = part.reshape(len(part), self.rows, self.block, self.columns, self.block).sum(axis=(2, 4))
+        # Half a square is added first, as a shift alone would round down.
         averages = (squares + (1 << self.area_log2 >> 1)) >> self.area_log2
         codes = averages >> (8 - self.bits)
         return (self.high - codes if self.invert else codes)[:, None, None]

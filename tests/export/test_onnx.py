@@ -22,8 +22,10 @@ from nnhw.export.onnx import OPSET, SEQUENCES, to_bytes, to_onnx
 from nnhw.export.onnx_operators import OPERATORS, REFUSED
 from nnhw.flow.commands.exporting_onnx import export_onnx
 from nnhw.frontend import capture, load_source
-from nnhw.ir import OPS, Builder, Graph, Value, dumps, graph_hash, loads, run
+from nnhw.ir import OPS, Builder, Graph, GraphBuilder, Value, dumps, graph_hash, loads, run
+from nnhw.ir.ops import ArgMax
 from nnhw.ir.ops.rounding import ROUNDINGS
+from nnhw.ir.types import IntType, TensorType
 from nnhw.passes import lower, split
 from tests.export.onnx_running import check_export
 from tests.mapping import networks as mapped
@@ -224,3 +226,10 @@ def test_command_writes_a_file_that_onnx_reads(tmp_path: Path) -> None:
     count = len(model.graph.node)
     assert f"{path}: {count} operators; ONNX Runtime gives the same numbers on 58 samples" in result.output
     assert [value.name for value in model.graph.input] == ["images"]
+
+
+def test_argmax_of_integers_that_doubles_cannot_tell_apart() -> None:
+    builder = GraphBuilder("wide")
+    x = builder.input("x", TensorType((3,), IntType(0, 2**60)))
+    graph = builder.build([builder.add("y", ArgMax(0, False), [x])])
+    check_export(graph, np.array([[2**60 - 1, 2**60, 0], [5, 7, 7]]))

@@ -9,7 +9,15 @@ import re
 import pytest
 from rich.console import Console
 
-from nnhw.flow.tools.progress import PlainProgress, Progress, RichProgress, SilentProgress, make_progress, noted
+from nnhw.flow.tools.progress import (
+    NamedProgress,
+    PlainProgress,
+    Progress,
+    RichProgress,
+    SilentProgress,
+    make_progress,
+    noted,
+)
 
 
 def work(progress: Progress) -> None:
@@ -28,6 +36,24 @@ def test_progress_plain_prints_lines_without_cursor_movements() -> None:
         *("outer ...", "a note", "inner ..."),
         *("inner: 0 of 3", "inner: 1 of 3", "inner: 2 of 3", "inner: T", "outer: T"),
     ]
+
+
+def test_progress_named_says_the_outer_stage_after_an_inner_one_and_none_after_an_error() -> None:
+    stream = io.StringIO()
+    progress = NamedProgress(PlainProgress(stream))
+
+    def fail() -> None:
+        with progress.stage("outer"):
+            with progress.stage("inner"):
+                progress.note("a")
+            progress.note("b")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    progress.note("c")
+    text = re.sub(r"\d+\.\d s", "T", stream.getvalue())
+    assert text.splitlines() == ["outer ...", "inner ...", "inner: a", "inner: T", "outer: b", "c"]
 
 
 def test_progress_plain_does_not_flood() -> None:

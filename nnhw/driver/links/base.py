@@ -62,36 +62,31 @@ def closed_error(name: str) -> ClosedError:
 
 
 class ByteLink(Protocol):
-    """Bytes to and from one device.
-
-    Members
-    -------
-    name: for messages.
-    flow_controlled: bytes that the device cannot take yet wait, and are not lost.
-    bytes_per_s: rate of the link in each direction; infinite where it is not known.
-    slack_s: seconds by which the link itself may delay an answer.
-    window_bytes: bytes that may be on their way in each direction: enough for its rate and latency, and few enough for
-        its buffers.
-    write_bytes: bytes after which results are read before more is written; None: `write` only holds them.
-    """
+    """Bytes to and from one device."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name of the link, for messages."""
 
     @property
-    def flow_controlled(self) -> bool: ...
+    def flow_controlled(self) -> bool:
+        """Whether bytes that the device cannot take yet wait instead of being lost."""
 
     @property
-    def bytes_per_s(self) -> float: ...
+    def bytes_per_s(self) -> float:
+        """Rate in each direction, in bytes per second; infinite where it is not known."""
 
     @property
-    def slack_s(self) -> float: ...
+    def slack_s(self) -> float:
+        """Seconds by which the link itself may delay an answer."""
 
     @property
-    def window_bytes(self) -> int: ...
+    def window_bytes(self) -> int:
+        """Bytes that may be on their way in each direction: enough for rate and latency, few enough for the buffers."""
 
     @property
-    def write_bytes(self) -> int | None: ...
+    def write_bytes(self) -> int | None:
+        """Bytes after which results are read before more is written; None: `write` only holds them."""
 
     def write(self, data: bytes) -> None:
         """Send bytes, or hold them until the next `read`.

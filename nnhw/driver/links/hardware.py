@@ -13,15 +13,11 @@ _SLACK_CYCLES = 200_000
 
 
 class Hardware(Protocol):
-    """Running hardware with a byte stream in and a byte stream out.
-
-    Members
-    -------
-    cycles: clock cycles since power-up.
-    """
+    """Running hardware with a byte stream in and a byte stream out."""
 
     @property
-    def cycles(self) -> int: ...
+    def cycles(self) -> int:
+        """Clock cycles since power-up."""
 
     def transfer(self, data: bytes, budget_cycles: int) -> bytes:
         """Send bytes and run the hardware; return the bytes that came once no more come, or the cycles are spent."""

@@ -19,8 +19,8 @@ from .wide_lines import Lines, fit_lines
 
 FEW_STEPS = 3
 """Up to so many steps are compared one after the other."""
-SMALL_TABLE_BYTES = 512
-"""Largest table of all results, in bytes, where no line fits; beyond it, steps are searched, with less memory."""
+SMALL_TABLE_ENTRIES = 512
+"""Most entries of a table of all results, where no line fits; beyond them, steps are searched, with less memory."""
 STEP_OPS = (Threshold, StepTable, Rescale)
 
 
@@ -120,7 +120,7 @@ def _stepped(
         return "multiply and shift", _counted(lines, codes, writer, result), []
     raw = function.raw
     words = raw.high - raw.low + 1
-    if words * len(steps) <= SMALL_TABLE_BYTES:
+    if words * len(steps) <= SMALL_TABLE_ENTRIES:
         points = np.arange(raw.low, raw.high + 1)[:, None].repeat(len(steps), axis=1)
         row = writer.rows("codes", function(points).T)
         return "table", [f"return ({result})({row})[sum - {_bracketed(raw.low)}];"], []
