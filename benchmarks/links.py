@@ -38,7 +38,8 @@ the most frames that these are."""
 MEASURED = {"ecpix5_45f": ("ulpi",)}
 """Kinds of links that are measured on a board; all that it has, elsewhere.
 
-At 150 MHz a bit of a serial port takes 50 cycles: that is long to simulate, and shows nothing that a slower clock does not.
+At 150 MHz a bit of a serial port takes 50 cycles: that is long to simulate, and shows nothing that a slower clock does
+not.
 """
 MOST_FRAMES = max(frames for _, frames in HOST_BYTES.values())
 
@@ -87,7 +88,8 @@ class Network:
 def cases(board: Board) -> list[Case]:
     """Return each link that is measured, at each of its rates.
 
-    A serial port of two rates is one of the slower rate alone, too. The clock is the board's usual one, or that which the link needs.
+    A serial port of two rates is one of the slower rate alone, too. The clock is the board's usual one, or that which
+    the link needs.
     """
     found = list[Case]()
     for link in board.links:
