@@ -1,4 +1,4 @@
-"""The table of all links on `docs/links.md`, from the results of three boards: `python -m tests.benchmarks.links_table`.
+"""The table of all links on `docs/links.md`: `python -m tests.benchmarks.links_table` makes it from three results.
 
 It is not in `benchmarks/links.py`, whose hash a result carries: a word in the table makes no result older.
 """
@@ -41,8 +41,8 @@ def result(board: str) -> dict[str, Any]:
 
 def table() -> str:
     """Return the table, as Markdown."""
-    rows = [row for board in BOARDS for row in _rows(board)]
-    return "".join(f"| {' | '.join(row)} |\n" for row in (_HEAD, ("---",) * len(_HEAD), *rows)).replace("| --- ", "|---")
+    lines = [f"| {' | '.join(row)} |" for row in (_HEAD, *(row for board in BOARDS for row in _rows(board)))]
+    return "\n".join((lines[0], f"|{'---|' * len(_HEAD)}", *lines[1:], ""))
 
 
 def _rows(board: str) -> Iterator[tuple[str, ...]]:
