@@ -148,13 +148,13 @@ ECP5 = Family(
         stretch=1.0,
         spare_ebr=2,  # nextpnr's placer came to no end where all block RAMs were taken
         # Measured: `python -m benchmarks ports`.
-        link=Cost(lc=544, ebr=2, ff=459),
+        link=Cost(lc=560, ebr=2, ff=459),
         ports=(
-            ("uart", Cost(lc=77, ff=54)),
+            ("uart", Cost(lc=74, ff=54)),
             ("spi", Cost(lc=46, ff=38)),
-            ("ftdi", Cost(lc=51, ff=54)),
-            ("usb", Cost(lc=1955, ff=881)),
-            ("ulpi", Cost(lc=1709, ebr=4, ff=874)),
+            ("ftdi", Cost(lc=38, ff=54)),
+            ("usb", Cost(lc=1929, ff=881)),
+            ("ulpi", Cost(lc=1809, ebr=4, ff=874)),
         ),
     ),
     tools=_TOOLS,

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
-from benchmarks.links import cases, show
+from benchmarks.links import NETWORKS, cases, show
 from nnhw.boards import load_board
+from nnhw.links import LINKS
 
-ROOT = Path(__file__).resolve().parents[2]
-ROW = json.loads((ROOT / "benchmarks" / "results" / "links-icebreaker.json").read_text(encoding="utf-8"))
+from .links_table import BOARDS, PAGE, TABLE, result, table
 
 
 def test_cases_are_all_links_at_all_rates() -> None:
@@ -27,18 +24,28 @@ def test_cases_are_all_links_at_all_rates() -> None:
     assert found == [("uart at 3,000,000 baud", 100_000_000), ("usb at 12,000,000 bit/s", 48_000_000)]
 
 
-def test_page_of_links_has_the_result() -> None:
-    text = (ROOT / "docs" / "links.md").read_text(encoding="utf-8")
-    assert f"the protocol takes\n{ROW['protocol_lc']} on each link" in text
-    assert [link["link"] for link in ROW["links"]] == [case.name for case in cases(load_board("icebreaker"))]
-    for link in ROW["links"]:
-        for name, found in link["networks"].items():
-            counts = [f"{found[key]:,}" for key in ("theory", "simulated", "frames", "faults", "wrong")]
-            assert f"| {link['link']} | {link['lc']} | `{name}` | {' | '.join(counts)} |" in text
+def test_page_of_links_has_the_results() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert TABLE.search(text)[0] == table(), "run: python -m tests.benchmarks.links_table"  # type: ignore[index]
+    protocols = " and ".join(str(result(board)["protocol_lc"]) for board in (BOARDS[0], BOARDS[2]))
+    assert f"{protocols} on an iCE40 and an ECP5" in " ".join(text.split())
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_no_link_gives_a_wrong_result(board: str) -> None:
+    links = result(board)["links"]
+    assert [link["link"] for link in links] == [case.name for case in cases(load_board(board))]
+    for link in links:
+        assert link["networks"].keys() == set(NETWORKS)
+        for found in link["networks"].values():
             assert found["wrong"] == 0
             assert found["faults"] > 0
 
 
+def test_the_boards_have_all_kinds_of_links() -> None:
+    assert {link["kind"] for board in BOARDS for link in result(board)["links"]} == set(LINKS)
+
+
 def test_links_are_readable(capsys: pytest.CaptureFixture[str]) -> None:
-    show(ROW)
+    show(result("icebreaker"))
     assert "the protocol takes 718 LC" in capsys.readouterr().out
