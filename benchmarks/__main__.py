@@ -78,8 +78,9 @@ BENCHMARKS: dict[str, Benchmark] = {
     "activations": Benchmark("8-32-32-1 of 8 bits with each activation", activations.run, activations.show),
     "estimates": Benchmark("estimated and used resources of 20 random networks", estimates.run, estimates.show),
     "random_networks": Benchmark("random networks, from PyTorch to RTL", random_networks.run, random_networks.show),
-    "recurrent": Benchmark(
-        "recurrent cells: cycles a step, and every value in RTL", recurrent.run, recurrent.show, None
+    "recurrent": Benchmark("recurrent cells: cycles a step, clock, every value in RTL", recurrent.run, recurrent.show),
+    "random_recurrent": Benchmark(
+        "random recurrent networks, from graph to RTL", recurrent.random_networks, recurrent.show_random, None
     ),
     "faults": Benchmark("a million inferences while link and board fail: no row is wrong", faults.run, faults.show),
     "planted": Benchmark("mistakes planted in captures, passes, engines: what stops each", planted.run, planted.show),
