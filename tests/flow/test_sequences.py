@@ -13,8 +13,11 @@ from torch import Tensor, nn
 
 import nnhw
 from examples import motion_lstm, stream_motion
+from nnhw.driver import BatchError, Device
+from nnhw.driver.links.hardware import Hardware
 from nnhw.errors import InputError, MappingError
 from nnhw.nn import Int, QuantLinear, QuantRNN
+from sim.noise import FrameNoise, Noise
 from tests.sim.test_benches import pytestmark as needs_simulator
 
 STEPS = 10
@@ -43,6 +46,48 @@ def images(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
+class NoisyHardware:
+    """Hardware behind a line that harms what it carries, both ways."""
+
+    def __init__(self, hardware: Hardware, to_board: Noise, to_host: Noise) -> None:
+        self.hardware, self.to_board, self.to_host = hardware, to_board, to_host
+
+    @property
+    def cycles(self) -> int:
+        return self.hardware.cycles
+
+    def transfer(self, data: bytes, budget_cycles: int) -> bytes:
+        return self.to_host(self.hardware.transfer(self.to_board(data), budget_cycles))
+
+    def close(self) -> None:
+        self.hardware.close()
+
+
+def check_under_faults(device: Device, reference: Device) -> None:
+    """Run sequences of unlike lengths over a line that loses, repeats and spoils bytes and frames: no result is wrong.
+
+    A batch that is stopped has right results alone, and the next one begins with a state of its own.
+    """
+    quiet, harmed, right = device.link.hardware, 0, 0  # type: ignore[attr-defined]
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        codes = [rng.integers(-8, 8, (length, 4)) for length in rng.integers(1, 12, 40)]
+        wanted = reference.infer_codes(codes)
+        kind, chance = ((Noise, 0.001), (FrameNoise, 0.02))[seed % 2]
+        noises = kind(seed, chance), kind(seed + 100, chance)
+        device.link.hardware = NoisyHardware(quiet, *noises)  # type: ignore[attr-defined]
+        try:
+            results = device.infer_codes(codes)
+        except BatchError as error:
+            results = error.results
+        assert all(np.array_equal(result, other) for result, other in zip(results, wanted, strict=False))
+        harmed, right = harmed + sum(noise.count for noise in noises), right + len(results)
+        device.link.hardware = quiet  # type: ignore[attr-defined]
+        assert all(np.array_equal(*both) for both in zip(device.infer_codes(codes), wanted, strict=True))
+    assert harmed >= 8
+    assert right == 80
+
+
 @needs_simulator
 @pytest.mark.parametrize(
     ("sequences", "each_step", "style"), [(1, False, "streaming"), (3, True, "auto"), (1, True, "shared")]
@@ -69,6 +114,8 @@ def test_recurrent_network_runs_on_every_link(sequences: int, each_step: bool, s
                     assert torch.equal(result, expected)
                     if step == 4:
                         device(given[:2])  # somebody else's state
+    with nnhw.open(build, "sim", max_retries=30) as device, nnhw.open(build, "model") as reference:
+        check_under_faults(device, reference)
 
 
 def test_example_streams_what_the_model_gives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,6 +163,8 @@ def test_network_of_both_directions_runs_on_every_link(tmp_path: Path) -> None:
             assert torch.equal(device(given), exact(given).detach())
             with pytest.raises(InputError, match="reads sequences in both directions"):
                 device.stream()
+    with nnhw.open(build, "sim", max_retries=30) as device, nnhw.open(build, "model") as reference:
+        check_under_faults(device, reference)
 
 
 def test_core_for_ones_own_design_says_how_a_sequence_begins(tmp_path: Path) -> None:
