@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.marks import FAST, MARKS, MEANINGS, marks_of
+from tests.marks import FAST, MARKS, MEANINGS, is_kept, marks_of
 
 TESTS = Path(__file__).parent
 
@@ -101,8 +101,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give each test the marks of the table, before pytest selects by them."""
     for item in items:
-        file = item.path.relative_to(TESTS).as_posix()
-        for mark in sorted(marks_of(f"{file}::{item.name.partition('[')[0]}")):
+        test, _, row = f"{item.path.relative_to(TESTS).as_posix()}::{item.name}".partition("[")
+        marks = marks_of(test) | (set() if is_kept(test, row.removesuffix("]")) else {"long"})
+        for mark in sorted(marks):
             item.add_marker(mark)
 
 

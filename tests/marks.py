@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
@@ -196,11 +197,231 @@ MARKS: dict[str, tuple[str, ...]] = {
     "test_wheel.py": ("slow",),
 }
 
+# Test, below tests --> patterns of the ids of those rows of its table that `make test` runs; its other rows are `long`.
+# Rows are kept that differ in kind: an operator, an engine, a board, a link, a width of its own; where a table is a
+# product of cases and patterns of stalls, each case keeps the pattern without stalls and one with.
+ROWS: dict[str, tuple[str, ...]] = {
+    "benchmarks/test_cmsis.py::test_vector_equals_rtl": ("conv_4",),
+    "benchmarks/test_lanes.py::test_synthesize_counts_dsp_blocks": ("ice40-*",),
+    "benchmarks/test_networks.py::test_network_equals_its_reference_behind_every_pass": (
+        "ds_cnn_all2",
+        "ecg_autoencoder",
+        "mlp784_w8a8",
+        "tfc_w1a1",
+    ),
+    "benchmarks/test_peak.py::test_each_group_of_an_array_on_a_large_device_keeps_an_enable_of_its_own": (
+        "ulx3s_25f-0",
+    ),
+    "dynamo/test_dynamo.py::test_dynamo_equals_composed_reference_in_an_evaluation_loop": ("inference_mode",),
+    "export/test_c.py::test_c_equals_the_interpreter": ("False-flags2", "True-flags0"),
+    "export/test_c_transformers.py::test_keyword_transformer_is_equal_everywhere": ("False-1",),
+    "export/test_driver.py::test_c_driver_gives_the_outputs_of_the_gateware": ("8-0.0",),
+    "export/test_driver.py::test_micropython_driver_gives_the_outputs_of_the_gateware": ("8-0.0",),
+    "export/test_onnx_loops.py::test_drawn_loops_give_the_same_integers": ("?-*",),
+    "export/test_onnx_loops.py::test_examples_are_exported_and_compared": ("motion_lstm",),
+    "fitting/test_fit.py::test_two_lines_need_few_block_rams_beside_the_weights": ("LeakyReLU",),
+    "flow/test_activations.py::test_mlp_of_8_bits_on_a_shared_engine_equals_reference_in_rtl": ("tanh",),
+    "flow/test_activations.py::test_mlp_of_8_bits_with_any_activation_runs_on_a_shared_engine_of_a_up5k": (
+        "gelu",
+        "prelu",
+    ),
+    "flow/test_attention.py::test_attention_equals_reference_from_ir_to_golden_stages": (
+        "across",
+        "bmm",
+        "einsum",
+        "float_mask",
+        "norms",
+        "tokens",
+        "written_out",
+    ),
+    "flow/test_attention.py::test_attention_equals_reference_in_rtl": ("masked",),
+    "flow/test_attention.py::test_random_attention_equals_reference_from_ir_to_golden_stages": ("1", "3"),
+    "flow/test_bitstream.py::test_build_bitstream_is_whole_the_same_each_time_and_names_no_folder_of_this_machine": (
+        "icebreaker",
+    ),
+    "flow/test_bitstream.py::test_build_bitstream_leaves_nothing_on_ctrl_c": ("pack", "synthesize"),
+    "flow/test_chain.py::test_engines_in_a_row_equal_the_ir_at_everything_they_store": ("depthwise",),
+    "flow/test_end_to_end.py::test_end_to_end_bitstream_holds_its_clock_and_computes_the_model": ("icebreaker-None",),
+    "flow/test_foreign_folder.py::test_changed_facts_give_messages_when_a_report_is_made": ("capture*", "map*"),
+    "flow/test_fusion.py::test_layers_that_take_turns_equal_the_ir_at_everything_they_store": ("planes", "residual"),
+    "flow/test_gates.py::test_gates_equal_reference_in_rtl": ("mobilenet_v3",),
+    "flow/test_measuring.py::test_device_counts_the_cycles_of_the_parts_and_of_nothing_else": ("*-4", "grouped-1"),
+    "flow/test_netlist.py::test_netlist_computes_the_model": ("icebreaker",),
+    "flow/test_netlist.py::test_netlist_computes_the_model_through_the_pins_of_each_link": ("icebreaker-spi",),
+    "flow/test_netlist.py::test_netlist_shows_a_product_whose_clock_is_cut": ("ulx3s_25f",),
+    "flow/test_netlist.py::test_netlist_that_is_silent_is_a_link_error": ("icebreaker",),
+    "flow/test_normalized.py::test_normalized_networks_equal_reference_in_rtl": ("two",),
+    "flow/test_normalized.py::test_softmaxes_equal_the_interpreter_in_rtl": ("masked_tokens",),
+    "flow/test_orders.py::test_orders_equal_reference_from_ir_to_golden_stages": (
+        "along_rows",
+        "bipolar*",
+        "both",
+        "channels_as_rows",
+        "einsum",
+        "heads",
+        "mean_of_features",
+        "one_*",
+        "pixel_*",
+        "shuffle",
+        "stack",
+        "sums",
+        "transposed",
+        "turned",
+        "without_arrow",
+    ),
+    "flow/test_orders.py::test_orders_equal_reference_in_rtl": ("heads", "pixel_shuffle"),
+    "flow/test_random_networks.py::test_random_network_equals_reference_from_ir_to_golden_stages": (
+        "100[1-468]",
+        "1010",
+        "1012",
+        "41",
+    ),
+    "flow/test_random_networks.py::test_random_network_equals_reference_in_rtl": ("1008", "1010"),
+    "flow/test_record_cycles.py::test_counted_cycles_of_every_part_are_those_predicted": ("residual-True",),
+    "flow/test_retuning.py::test_retuned_bitstream_is_what_place_and_route_makes_of_its_netlist": ("ulx3s_25f",),
+    "flow/test_running.py::test_running_device_takes_an_input_with_a_zero_point_as_bytes": ("first2-streaming",),
+    "flow/test_running.py::test_running_rejects_hardware_that_is_swapped_in_a_batch": ("and back",),
+    "flow/test_several_outputs.py::test_heads_equal_their_graph_in_hardware": ("maps of two sizes",),
+    "flow/test_style.py::test_layers_that_no_array_runs_have_engines_behind_the_shared_one": ("signed",),
+    "flow/test_style.py::test_shared_engine_equals_the_ir_at_everything_it_stores": ("residual-False",),
+    "flow/test_synthesis.py::test_synthesize_takes_the_block_rams_of_the_cost_model": ("ecp5-ram", "ice40-rom"),
+    "flow/test_transposed.py::test_transposed_convolutions_equal_reference_in_rtl": ("overlapping",),
+    "flow/test_wide_numbers.py::test_wide_numbers_equal_reference_in_rtl": ("convolution-9-12",),
+    "flow/test_wide_numbers.py::test_wide_numbers_equal_reference_up_to_golden_stages": ("*-9", "linear-16"),
+    "frontend/test_brevitas.py::test_case_is_built_and_equal_or_refused_by_name": (
+        "[!lm]*",
+        "layers-[!Q]*",
+        "layers-Quant[!L]*",
+        "layers-QuantLSTM",
+        "layers-QuantLinear*",
+        "models-tfc_1w2a",
+    ),
+    "frontend/test_brevitas_loops.py::test_last_states_of_layers_are_read": ("<lambda>-options3",),
+    "frontend/test_brevitas_loops.py::test_mapped_recurrent_layer_equals_its_graph_in_each_stage": ("lstm", "rnn"),
+    "frontend/test_brevitas_loops.py::test_recurrent_layer_equals_brevitas_in_each_step_of_any_length": (
+        "lstm, coupled, ranges alike",
+        "lstm, quantizers shared",
+        "rnn*",
+    ),
+    "frontend/test_brevitas_loops.py::test_states_begin_as_the_codes_of_what_is_given": ("start0",),
+    "frontend/test_loop_capture.py::test_recurrent_model_equals_pytorch_for_any_number_of_steps": (
+        "QuantGRU-*",
+        "QuantLSTM-options2-True",
+    ),
+    "frontend/test_loop_capture.py::test_recurrent_model_is_lowered_with_its_body": ("QuantGRU", "QuantRNN"),
+    "frontend/test_onnx.py::test_case_is_built_and_equal_or_refused_by_name": (
+        "ONNX (QDQ)-[!b]*",
+        "ONNX (QDQ)-branches, per channel",
+        "ONNX (QONNX)-[!e]*",
+        "ONNX (QOperator)-*",
+    ),
+    "frontend/test_onnx.py::test_files_of_both_exporters_come_in": ("False",),
+    "frontend/test_pt2e.py::test_program_equals_its_own_evaluation": ("float_weights", "tensor2", "xnnpack_int8"),
+    "frontend/test_support.py::test_examples_equal_reference_in_rtl": ("0", "3"),
+    "hdl/shared/test_counters.py::test_records_take_what_is_predicted_and_their_waits": (
+        "dsp-*",
+        "pairs, streaming-random-none",
+        "slices-none-none",
+    ),
+    "hdl/shared/test_shared_engine.py::test_programs_give_the_golden_output_in_the_cycles_of_the_schedule": (
+        "blocks, streaming-7",
+        "dsp-0",
+        "joined-0",
+        "late-0",
+        "magnitudes-0",
+        "mixed-0",
+        "narrow steps-7",
+        "nibbles, apart, streaming-7",
+        "pairs, streaming-7",
+        "parts, apart, streaming-7",
+        "slices, streaming-7",
+        "stepped-8",
+        "steps in blocks-10",
+        "ties*-0",
+        "wide-0",
+    ),
+    "hdl/test_cores.py::test_core_on_axi_stream_equals_the_ir": ("padded_bipolar", "wide_input"),
+    "hdl/test_cores.py::test_core_on_wishbone_equals_the_ir": ("padded_bipolar", "wide_input"),
+    "hdl/test_engine.py::test_engine_equals_ir_and_prediction": ("*-none-none", "*-random-random"),
+    "hdl/test_engine.py::test_engine_equals_ir_for_random_networks": ("[!7]*",),
+    "hdl/test_engines.py::test_engine_equals_golden_and_cycle_model": ("*-none-none", "*-bursts-bursts"),
+    "hdl/test_matrix_product.py::test_matrix_product_equals_golden_and_cycle_model": ("*-none-none", "*-random-random"),
+    "hdl/test_schedules.py::test_accelerator_with_large_ram_equals_ir_and_prediction": ("random-bursts",),
+    "hdl/test_states.py::test_state_comes_back_in_each_step_and_begins_anew": (
+        "20-*",
+        "4-*",
+        "1-*",
+        "300-1-40-2-False-True",
+    ),
+    "hdl/test_window.py::test_window_never_reads_what_it_writes": ("*-none-none", "*-random-alternating"),
+    "hdl/link/test_driver.py::test_driver_loads_programs_into_the_gateware": ("Harmful",),
+    "hdl/link/test_driver.py::test_driver_runs_the_gateware": ("12-5-*", "30-250-Harmful"),
+    "hdl/link/test_ftdi.py::test_flash_is_programmed_beside_an_ftdi_device": ("running",),
+    "hdl/link/test_ftdi.py::test_ftdi_device_answers_the_driver_and_the_flash_hears_nothing": ("24000000-*",),
+    "hdl/link/test_linked_engine.py::test_device_answers_images_back_to_back": (
+        "1-1-1-*",
+        "12-5-7-*",
+        "33-3-240-none-none",
+        "7-240-240-random-random",
+    ),
+    "hdl/link/test_program.py::test_device_runs_the_program_that_was_loaded": (
+        "1-1-0-1-*",
+        "12-5-3-7-*",
+        "3-700-0-24-random-random",
+        "7-24?-*-none-none",
+    ),
+    "hdl/link/test_rates.py::test_driver_finds_the_fastest_rate": ("able-4-0", "refusing-16-1"),
+    "hdl/link/test_spi.py::test_spi_device_answers_images_through_its_pins": ("5", "7"),
+    "hdl/link/test_uart.py::test_uart_device_answers_through_its_pins": ("16000000-*", "12000000-0.98", "6000000-*"),
+    "hdl/link/test_uart.py::test_uart_device_speaks_the_rate_of_its_host": ("divisors1", "divisors2"),
+    "mapping/shared/test_fusion.py::test_layers_that_take_turns_compute_what_they_do_one_after_the_other": (
+        "[!d]*-16x4x4",
+        "[!s]*-8x2x8",
+        "s[!e]*-4x2x4",
+    ),
+    "mapping/test_loops.py::test_random_recurrent_network_equals_its_graph_in_hardware": ("12", "19"),
+    "mapping/test_loops.py::test_sequences_that_take_turns_share_engines_that_would_wait": ("2",),
+    "mapping/test_schedule.py::test_depths_never_hang_under_random_stalls": (
+        "concatenated-None",
+        "rescaled-*",
+        "residual*-None",
+    ),
+    "nn/test_attention.py::test_quantized_encoder_layer_is_near_float_and_exact_in_integers": (
+        "first_relu_0.0",
+        "last_gelu_0.0",
+    ),
+    "nn/test_pairs.py::test_block_lowers_exactly": ("*-8-8",),
+    "passes/test_factors.py::test_random_decimal_scales_are_never_refused": ("[0-3]",),
+    "sim/test_attention.py::test_product_in_rtl_equals_ir_and_prediction": ("class_token", "softmax_of_heads"),
+    "sim/test_benches.py::test_bench_engine_passes": ("convert_narrow_3", "matmul_folded"),
+    "sim/test_networks.py::test_network_in_rtl_equals_ir_and_prediction": (
+        "bordered_bipolar",
+        "depthwise",
+        "gated_*",
+        "pooled",
+        "rescaled",
+        "residual_of_sums",
+        "series",
+        "squeeze_and_excitation",
+        "upsampled",
+        "zero_point",
+    ),
+    "sim/test_rescaled.py::test_residual_network_equals_its_graph": ("streaming",),
+    "sim/test_simulate.py::test_simulate_accelerator_equals_ir_and_prediction": ("mixed",),
+    "sim/test_simulate.py::test_simulate_pins_survives_faults": ("ftdi-slow-faults", "spi-faults", "uart-slow-faults"),
+    "sim/test_simulate.py::test_simulate_pins_survives_faults_on_a_usb_of_another_clock": ("usb",),
+}
+
 
 def marks_of(test: str) -> set[str]:
     """Return the marks of a test, named by its id below tests, without the parameters."""
     places = [place for place in MARKS if f"{test}/".startswith((f"{place}/", f"{place}::"))]
     return {mark for place in places for mark in MARKS[place]}
+
+
+def is_kept(test: str, row: str) -> bool:
+    """Whether `make test` runs a row, by its id, of the table of a test; it runs all that no pattern leaves out."""
+    return any(fnmatchcase(row, pattern) for pattern in ROWS.get(test, ("*",)))
 
 
 def covering(names: Iterable[Any], kept: Collection[Any]) -> list[Any]:
