@@ -36,6 +36,35 @@ class CycleModel(Protocol):
         """Return all on which its behaviour from this cycle on depends."""
 
 
+EVER = 1 << 62
+"""Cycles of a model that goes on as it does for as long as its handshakes stay as they are."""
+
+
+def alike(values: Sequence[Any]) -> list[int]:
+    """Return for each place how many values from it on are the same."""
+    found: list[int] = []
+    for value, behind in zip(reversed(values), itertools.chain([None], reversed(values)), strict=False):
+        found.append(found[-1] + 1 if value == behind else 1)
+    return found[::-1]
+
+
+class SteadyModel(CycleModel, Protocol):
+    """A model that can pass many cycles at once, as long as nothing but its counters changes.
+
+    Models need not do this, but a network is only stepped faster while all of its models that move do.
+    """
+
+    def steady(self, i_valid: bool, o_ready: bool) -> int:
+        """Return for how many cycles, from this one on, it does the same thing if its inputs stay as they are.
+
+        In each of them `step` returns True, `ready` returns what it returns now, and `o_valid` stays as it is. It may
+        be fewer than there are; 0: unknown, or none.
+        """
+
+    def skip(self, i_valid: bool, o_ready: bool, cycles: int) -> None:
+        """Pass so many clock edges, no more than `steady` returns for the same inputs."""
+
+
 @dataclass(frozen=True)
 class Schedule:
     """When the results of frames leave that come back to back, for ever, into a network at rest.
@@ -216,7 +245,8 @@ def run_network(
     left, done, finish = frames * i_beats, 0, []
     first: int | None = None
     still = True
-    for cycle in range(limit_cycles):
+    while network.cycle < limit_cycles:
+        cycle = network.cycle
         # The output never blocks, so a beat that is there leaves in this cycle.
         if network.o_valid:
             done += 1
@@ -232,6 +262,12 @@ def run_network(
         still = network.is_still
         if still and not (patient and left and not offered):
             break
+        if offered == (left > 0 and not patient):
+            # The last beat of a frame, and the last one that comes in, are not skipped.
+            most = min(left - 1 if network.i_taken else EVER, o_beats - 1 - done % o_beats if network.o_valid else EVER)
+            skipped = network.skip(min(most, limit_cycles - network.cycle))
+            left -= skipped * network.i_taken
+            done += skipped * network.o_valid
     raise StuckError(_stuck(f"finish {frames} frames in {limit_cycles} cycles"))
 
 
@@ -336,6 +372,7 @@ def run_until_periodic(
             slower = latency is not None and ends[0] - first + 1 > latency
             if slower or period or (len(ends) >= most[0] and cycle >= most[1]):
                 return NetworkRun(first, tuple(ends), period, network.model_ends)
+        quiet += network.skip(frame_cycles)
     raise StuckError(_stuck(f"end frame {len(ends)} in {frame_cycles} cycles"))
 
 
@@ -386,6 +423,15 @@ class _Held:
         self._show()
         return bool(changed)
 
+    def steady(self, i_valid: Any, o_ready: Any) -> int:
+        """Return for how many cycles the model does the same."""
+        steady = getattr(self._model, "steady", None)
+        return steady(i_valid, self._seen(o_ready)) if steady else 0
+
+    def skip(self, i_valid: Any, o_ready: Any, cycles: int) -> None:
+        """Pass so many clock edges."""
+        self._model.skip(i_valid, self._seen(o_ready), cycles)
+
     def state(self) -> Hashable:
         """Return the state of the model."""
         state: Hashable = self._model.state()
@@ -413,10 +459,17 @@ def _stuck(missed: str) -> str:
     )
 
 
+LEAST_SKIPPED = 3
+"""Cycles that are worth being passed at once: to find them takes as long as two steps."""
+MOST_PAUSED = 15
+"""Most quiet cycles that pass between two looks for cycles to skip, where there were none."""
+
+
 class _Network:
     """Models and the streams between them: stream 0 is the input, the last one the output.
 
-    A model is stepped only if it changed in the cycle before, or if a valid or a ready that it sees did.
+    A model is stepped only if it changed in the cycle before, or if a valid or a ready that it sees did. While all that
+    move do the same in each cycle, many cycles are passed at once.
     """
 
     def __init__(
@@ -442,15 +495,20 @@ class _Network:
         self._late = dict.fromkeys(late, False)
         """Valids of this cycle of streams that lead backwards: their source is stepped before their reader is."""
         self.frame_ends: list[list[int]] = [[] for _ in range(count)]
-        self._awake = [True] * len(models) + [True]  # the last one stands for both ends of the network
-        # What `step` needs of each model with a single input and output, in the order in which they are stepped.
-        self._nodes: list[tuple[int, Any, bool, int, int, int, int]] = [
-            (index, model, not hasattr(model, "o_valids"), i, o, self._writers[i], self._readers[o])
+        # Bit i stands for model i, so that those that sleep take no time. The ends of the network are never stepped.
+        self._bits = [*(1 << index for index in range(len(models))), 0]
+        self._awake = (1 << len(models)) - 1
+        self._quiet = False
+        """Whether no stream changed its valid or its ready in the last cycle."""
+        self._pause = self._failed = 0
+        # What `step` needs of each model with a single input and output.
+        self._nodes: list[tuple[Any, bool, int, int, int, int]] = [
+            (model, not hasattr(model, "o_valids"), i, o, self._writers[i], self._readers[o])
             # What has no input is no single model, and is asked for none.
-            for index, (model, (i, *_), (o, *_)) in enumerate(
-                zip(models, ([*wires, 0] for wires in self._inputs), self._outputs, strict=True)
+            for model, (i, *_), (o, *_) in zip(
+                models, ([*wires, 0] for wires in self._inputs), self._outputs, strict=True
             )
-        ][::-1]
+        ]
 
     def _sides(self, rows: list[list[int]], count: int) -> list[int]:
         """Return the model at one side of each stream; the ends of the network count as one more model."""
@@ -473,11 +531,14 @@ class _Network:
         return self._valids[-1]
 
     @property
+    def i_taken(self) -> bool:
+        """Whether a beat came in in the last cycle."""
+        return self._valids[0] and self._readies[0]
+
+    @property
     def is_still(self) -> bool:
         """Whether nothing changes any more, unless the input does."""
-        # The last entry stands for the ends of the network, which are never stepped.
-        self._awake[-1] = False
-        return True not in self._awake
+        return not self._awake
 
     def state(self) -> Hashable:
         """Return all on which the network's behaviour from this cycle on depends, if neither end ever pauses."""
@@ -490,10 +551,12 @@ class _Network:
         ------
         StuckError: something still changes after `limit_cycles`.
         """
-        for _ in range(limit_cycles):
+        limit_cycles += self.cycle
+        while self.cycle < limit_cycles:
             self.step(False)
             if self.is_still:
                 return
+            self.skip(limit_cycles - self.cycle)
         raise StuckError(_stuck(f"come to rest in {limit_cycles} cycles"))
 
     def fill(self, held: int, limit_cycles: int) -> None:
@@ -503,38 +566,49 @@ class _Network:
         ------
         StuckError: something still moves after `limit_cycles`.
         """
-        for _ in range(limit_cycles):
-            self.step(True)
-            if self.is_still:
-                break
-        else:
-            raise StuckError(_stuck(f"fill up in {limit_cycles} cycles"))
+        end = self.cycle + limit_cycles
+        while not (self.step(True), self.is_still)[1]:
+            self.skip(end - self.cycle)
+            if self.cycle >= end:
+                raise StuckError(_stuck(f"fill up in {limit_cycles} cycles"))
         model: Any = self._models[held]
         model.release()
         shown = model.o_valids if hasattr(model, "o_valids") else [model.o_valid]
         # Streams remember what they saw last, and this model was not stepped: they are told.
         for wire, valid in zip(self._outputs[held], shown, strict=True):
             self._valids[wire] = valid
-            self._awake[self._readers[wire]] = True
-        self._awake[held] = True
+            self._awake |= self._bits[self._readers[wire]]
+        self._awake |= self._bits[held]
+        self._quiet = False
 
-    def step(self, i_valid: bool) -> bool:
+    def step(self, i_valid: bool) -> bool:  # noqa: C901 - a call for each model would take as long as its step
         """Pass one clock edge; return whether a beat came in.
 
         Models are stepped from output to input: then those behind a model have already said whether they are ready in
         this cycle, and those in front of it still show their valids of this cycle.
         """
-        valids, readies, awake, left = self._valids, self._readies, self._awake, self._left
+        valids, readies, left, nodes, bits = self._valids, self._readies, self._left, self._nodes, self._bits
+        pending, later, quiet = self._awake, 0, True
         if self._late:
             self._late = {wire: valids[wire] for wire in self._late}
         if i_valid != valids[0]:
             valids[0] = i_valid
-            awake[self._readers[0]] = True
-        for index, model, single, i_wire, o_wire, writer, reader in self._nodes:
-            if not awake[index]:
-                continue
+            pending |= bits[self._readers[0]]
+            quiet = False
+        while pending:
+            index = pending.bit_length() - 1
+            bit = bits[index]
+            pending ^= bit
+            model, single, i_wire, o_wire, writer, reader = nodes[index]
             if not single:
-                self._step_several(index, model)
+                changed, woken = self._step_several(index, model)
+                if changed:
+                    later |= bit
+                if woken:
+                    # Those in front of the model have yet to be stepped in this cycle.
+                    pending |= woken & (bit - 1)
+                    later |= woken & -bit
+                    quiet = False
                 continue
             o_ready = readies[o_wire]
             if o_ready and valids[o_wire]:
@@ -543,20 +617,28 @@ class _Network:
                     self._ended(o_wire)
             # Before the step, which changes what the model answers: this is its answer in this cycle.
             ready = model.ready(o_ready)
-            awake[index] = model.step(valids[i_wire], o_ready)
+            if model.step(valids[i_wire], o_ready):
+                later |= bit
             # All handshakes are plain bools, so `is not` says whether they differ.
             if ready is not readies[i_wire]:
                 readies[i_wire] = ready
-                awake[writer] = True
+                pending |= bits[writer]
+                quiet = False
             if model.o_valid is not valids[o_wire]:
                 valids[o_wire] = model.o_valid
-                awake[reader] = True
+                # A stream that leads backwards wakes a model that has yet to be stepped in this cycle.
+                if reader > index:
+                    later |= bits[reader]
+                else:
+                    pending |= bits[reader]
+                quiet = False
+        self._awake, self._quiet = later, quiet
         self.cycle += 1
         return i_valid and readies[0]
 
-    def _step_several(self, index: int, model: NetworkModel) -> None:
-        """Step a model with several inputs or outputs, see `step`."""
-        valids, readies, awake = self._valids, self._readies, self._awake
+    def _step_several(self, index: int, model: NetworkModel) -> tuple[bool, int]:
+        """Step a model with several inputs or outputs, see `step`; return whether it changed, and whom it wakes."""
+        valids, readies, bits, woken = self._valids, self._readies, self._bits, 0
         ins, outs = self._inputs[index], self._outputs[index]
         i_valids = [self._late.get(wire, valids[wire]) for wire in ins]
         o_readies = [readies[wire] for wire in outs]
@@ -566,7 +648,7 @@ class _Network:
                 if not self._left[wire]:
                     self._ended(wire)
         i_readies = model.ready(o_readies, i_valids)
-        awake[index] = model.step(i_valids, o_readies)
+        changed = model.step(i_valids, o_readies)
         if self._late and any(wire in self._late for wire in ins):
             # The source of a late input is stepped before this model: in the next cycle it must see the ready that
             # holds then, which it does because that is a register.
@@ -574,15 +656,71 @@ class _Network:
             i_readies = [
                 after if wire in self._late else now for wire, now, after in zip(ins, i_readies, later, strict=True)
             ]
-            awake[index] = awake[index] or any(valids[wire] != seen for wire, seen in self._late.items() if wire in ins)
+            changed = changed or any(valids[wire] != seen for wire, seen in self._late.items() if wire in ins)
         for wire, ready in zip(ins, i_readies, strict=True):
             if readies[wire] is not ready:
                 readies[wire] = ready
-                awake[self._writers[wire]] = True
+                woken |= bits[self._writers[wire]]
         for wire, valid in zip(outs, model.o_valids, strict=True):
             if valids[wire] is not valid:
                 valids[wire] = valid
-                awake[self._readers[wire]] = True
+                woken |= bits[self._readers[wire]]
+        return changed, woken
+
+    def skip(self, most: int) -> int:
+        """Pass up to `most` cycles at once in which every stream does what it did in the last one; return how many.
+
+        The input offers what it offered. No frame of a stream ends in these cycles, and something moves in each.
+        """
+        if not self._quiet or self._late:
+            return 0
+        # Where engines take turns in each cycle, to look costs more than it saves: after each failure less often.
+        if self._pause:
+            self._pause -= 1
+            return 0
+        cycles, moving = self._steady(most)
+        if not moving:
+            self._failed = min(2 * self._failed + 1, MOST_PAUSED)
+            self._pause = self._failed
+            return 0
+        self._failed = 0
+        for model, i_valid, o_ready, outs in moving:
+            model.skip(i_valid, o_ready, cycles)
+            for wire in outs:
+                if self._readies[wire] and self._valids[wire]:
+                    self._left[wire] -= cycles
+        self.cycle += cycles
+        return cycles
+
+    def _steady(self, most: int) -> tuple[int, list[tuple[Any, Any, Any, list[int]]]]:
+        """Return for how many cycles nothing but counters changes, and the models that move, with what they see.
+
+        There are none where it is too few cycles to be worth while, or where a model does not say it.
+        """
+        valids, readies, cycles, moving = self._valids, self._readies, most, []
+        awake = self._awake
+        while awake:
+            index = awake.bit_length() - 1
+            awake ^= self._bits[index]
+            model, single, i_wire, o_wire, *_ = self._nodes[index]
+            steady, outs = getattr(model, "steady", None), self._outputs[index]
+            i_valid: Any = valids[i_wire]
+            o_ready: Any = readies[o_wire]
+            if single:
+                same = model.ready(o_ready) is readies[i_wire]
+            else:
+                ins = self._inputs[index]
+                i_valid, o_ready = [valids[wire] for wire in ins], [readies[wire] for wire in outs]
+                same = model.ready(o_ready, i_valid) == [readies[wire] for wire in ins]
+            # What it answered in the last cycle, before its step, need not be what it answers in this one.
+            if steady is None or not same:
+                return 0, []
+            ends = [self._left[wire] - 1 for wire in outs if readies[wire] and valids[wire]]
+            cycles = min(cycles, steady(i_valid, o_ready), *ends)
+            if cycles < LEAST_SKIPPED:
+                return 0, []
+            moving.append((model, i_valid, o_ready, outs))
+        return cycles, moving
 
 
 def late_inputs(model: CycleModel | NetworkModel) -> tuple[int, ...]:
@@ -673,6 +811,37 @@ class PipelineModel:
         self.o_valid = self.buffered > 0
         return changed
 
+    def steady(self, i_valid: bool, o_ready: bool) -> int:
+        """Return for how many cycles it does the same: takes beats without results, or waits for a result."""
+        if self.buffered == 2:
+            return 0
+        if o_ready and self.buffered:
+            return EVER if i_valid and self._streams else 0
+        until = self.due[0] - self.move - 1 if self.due else EVER
+        if i_valid:
+            return min(until, self.silent - self.beat)
+        return until if self.due else 0
+
+    @property
+    def _streams(self) -> bool:
+        """Whether each beat gives a result, and there is one in each move to come."""
+        # Results of consecutive moves: as many as the pipeline holds are there if its last one is as late as can be.
+        full = self.latency - 1
+        return (
+            not self.silent
+            and self.burst == 1
+            and len(self.due) == full
+            and (not full or self.due[-1] == self.move + full)
+        )
+
+    def skip(self, i_valid: bool, o_ready: bool, cycles: int) -> None:
+        """Pass so many cycles."""
+        self.move += cycles
+        if i_valid:
+            self.beat = (self.beat + cycles) % self.period
+        if o_ready and self.buffered:
+            self.due = deque(due + cycles for due in self.due)
+
     def state(self) -> Hashable:
         """Return the beat within its period, the moves until each result on its way, and the results in the buffer."""
         return self.beat, tuple(due - self.move for due in self.due), self.buffered
@@ -704,6 +873,23 @@ class RegisterModel:
                 self.taken, self.left = 0, self.give
         self.o_valid = self.left > 0
         return take or give
+
+    def steady(self, i_valid: bool, o_ready: bool) -> int:
+        """Return for how many cycles it does the same: takes beats, gives beats, or both."""
+        if not self.o_valid:
+            return self.take - self.taken - 1 if i_valid else 0
+        if not o_ready:
+            return 0
+        if self.left > 1:
+            return self.left - 1
+        return EVER if i_valid and self.take == self.give == 1 else 0
+
+    def skip(self, i_valid: bool, o_ready: bool, cycles: int) -> None:
+        """Pass so many cycles."""
+        if not self.o_valid:
+            self.taken += cycles
+        elif self.left > 1:
+            self.left -= cycles
 
     def state(self) -> Hashable:
         """Return the beats taken towards the next output, and those still to be given."""

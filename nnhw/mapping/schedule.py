@@ -34,6 +34,8 @@ FRAMES = 5
 """Frames that are stepped to find how full FIFOs of unlimited depth become."""
 MOST_FRAMES, MOST_STEPS = 6, 1_000_000
 """A network is stepped from rest on for so many frames and steps of engines, unless it repeats itself before."""
+FEW_FRAMES, LONG_STEPS = 3, 20_000_000
+"""Fewer frames are stepped, for an estimate and for depths, where `MOST_FRAMES` would take more steps of engines."""
 MOST_STEPPED = 200_000
 """Cycles times engines of a frame; a chain with more is not stepped where a rough schedule suffices."""
 MOST_SETTLED = 64, 200_000
@@ -153,8 +155,17 @@ class StreamNetwork:
 
     def follow(self, models: Sequence[CycleModel | NetworkModel]) -> Schedule:
         """Step models of the stages; see `estimate`."""
-        run = self._run(models)
+        run = self._run(models, most_frames=self._fewer(MOST_FRAMES))
         return schedule_of(run) if run.period else estimated(run)
+
+    def _fewer(self, frames: int) -> int:
+        """Return so many frames, or fewer if they are long.
+
+        What is on its way between engines does not grow with the length of a frame, so that of a long one the second
+        takes as many cycles as all that follow, but for a few.
+        """
+        steps = max(stage.config.cycles for stage in self.stages) * len(self.stages) * MOST_FRAMES
+        return FEW_FRAMES if steps > LONG_STEPS else frames
 
     @property
     def _lone(self) -> SharedConfig | None:
@@ -169,7 +180,8 @@ class StreamNetwork:
     def keeps(self, schedule: Schedule) -> bool:
         """Return whether latency and interval are no longer than those of a schedule, and the network cannot hang."""
         try:
-            run = self._run([stage.config.model() for stage in self.stages], schedule.latency_cycles)
+            models = [stage.config.model() for stage in self.stages]
+            run = self._run(models, schedule.latency_cycles, self._fewer(MOST_FRAMES))
         # A FIFO that is too shallow may stop the network for good.
         except StuckError:
             return False
@@ -179,20 +191,27 @@ class StreamNetwork:
         found = schedule_of(run) if run.period else estimated(run)
         return found.interval <= schedule.interval and not self.can_hang()
 
-    def _run(self, models: Sequence[CycleModel | NetworkModel], latency: int | None = None) -> NetworkRun:
+    def _run(
+        self,
+        models: Sequence[CycleModel | NetworkModel],
+        latency: int | None = None,
+        most_frames: int | None = None,
+    ) -> NetworkRun:
         """Step models of the stages from rest on, until they repeat themselves or for some frames.
 
         Parameters
         ----------
         latency: stop behind the first frame if it has a longer one.
+        most_frames: in place of `MOST_FRAMES`.
         """
-        most = MOST_FRAMES, MOST_STEPS // len(self.stages)
+        most = most_frames or MOST_FRAMES, MOST_STEPS // len(self.stages)
         return run_until_periodic(models, self._sources, self._beats, self._frame_cycles, most, latency=latency)
 
     def run(self, models: Sequence[CycleModel | NetworkModel]) -> None:
         """Step models of the stages for some frames."""
-        limit = (FRAMES + 1) * self._frame_cycles
-        run_network(models, self._sources, self.i_beats, self.o_beats, FRAMES, limit)
+        frames = self._fewer(FRAMES)
+        limit = (frames + 1) * self._frame_cycles
+        run_network(models, self._sources, self.i_beats, self.o_beats, frames, limit)
 
     @property
     def _frame_cycles(self) -> int:
