@@ -9,7 +9,6 @@ import numpy as np
 
 from nnhw.engines.contract import EngineConfig
 from nnhw.engines.matmul import LOGIC_ROM_WORDS
-from nnhw.engines.timing import EVER
 from nnhw.errors import MappingError
 from nnhw.ir.types import IntType
 
@@ -87,19 +86,6 @@ class BroadcastModel:
             return True
         self.beat = (self.beat + o_readies[0]) % self.beats
         return o_readies[0]
-
-    def steady(self, i_valids: Sequence[bool], o_readies: Sequence[bool]) -> int:
-        """Return for how many cycles it does the same: waits for its memory, or gives beats."""
-        if self.started < self.start:
-            return self.start - self.started - 1
-        return EVER if o_readies[0] else 0
-
-    def skip(self, i_valids: Sequence[bool], o_readies: Sequence[bool], cycles: int) -> None:
-        """Pass so many cycles."""
-        if self.started < self.start:
-            self.started += cycles
-        else:
-            self.beat = (self.beat + cycles) % self.beats
 
     def state(self) -> Hashable:
         """Return its beat, and how far it is from the reset."""

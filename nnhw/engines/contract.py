@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nnhw.engines.network import CycleModel, NetworkModel
 from nnhw.engines.requantize import Requantizer
-from nnhw.engines.timing import CycleModel, NetworkModel
 from nnhw.ir.types import IntType
 
 if TYPE_CHECKING:

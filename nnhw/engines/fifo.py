@@ -9,7 +9,8 @@ import numpy as np
 
 from nnhw.engines.contract import EngineConfig
 from nnhw.engines.large_ram import check_large
-from nnhw.engines.timing import EVER, CycleModel, PipelineModel, RegisterModel
+from nnhw.engines.network import CycleModel
+from nnhw.engines.timing import PipelineModel, RegisterModel
 from nnhw.errors import MappingError
 
 
@@ -161,24 +162,6 @@ class FifoModel:
         self.pause = read or not move
         self.level += write - read
         return write or read or before != (self.o_valid, self.pause)
-
-    def steady(self, i_valid: bool, o_ready: bool) -> int:
-        """Return for how many cycles it does the same: fills up, empties, or passes words on."""
-        # A full one, and one whose register is empty, change what they show.
-        if self.large or not self.o_valid or self.level >= self.words:
-            return 0
-        if not o_ready:
-            return self.words - self.level if i_valid else 0
-        if i_valid:
-            return EVER if self.level else 0
-        return self.level
-
-    def skip(self, i_valid: bool, o_ready: bool, cycles: int) -> None:
-        """Pass so many cycles."""
-        if i_valid:
-            # The level of the last of these cycles; see `step`.
-            self.high_water = max(self.high_water, self.level + 2 + (0 if o_ready else cycles - 1))
-        self.level += cycles * (i_valid - o_ready)
 
     def state(self) -> Hashable:
         """Return its level, whether a word waits in its register, and whether the port pauses."""

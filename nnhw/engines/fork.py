@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnhw.engines.contract import EngineConfig
-from nnhw.engines.timing import EVER
 
 
 @dataclass(frozen=True)
@@ -76,13 +75,6 @@ class ForkModel:
         changed = after != self.o_valids or pending != self.o_valids
         self.o_valids = after
         return changed
-
-    def steady(self, i_valids: Sequence[bool], o_readies: Sequence[bool]) -> int:
-        """Return for how many cycles it does the same: hands over all copies of a beat in each."""
-        return EVER if i_valids[0] and all(o_readies) and all(self.o_valids) else 0
-
-    def skip(self, i_valids: Sequence[bool], o_readies: Sequence[bool], cycles: int) -> None:
-        """Pass so many cycles, in which nothing counts."""
 
     def state(self) -> Hashable:
         """Return which copies are still there."""

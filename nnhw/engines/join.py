@@ -9,7 +9,7 @@ import numpy as np
 
 from nnhw.engines.contract import EngineConfig, RequantizingConfig
 from nnhw.engines.requantize import Requantizer
-from nnhw.engines.timing import PipelineModel, alike
+from nnhw.engines.timing import PipelineModel
 from nnhw.errors import MappingError
 from nnhw.ir.types import IntType
 
@@ -142,14 +142,6 @@ class JoinedPipelineModel:
         self.o_valids = [self.pipeline.o_valid]
         return changed
 
-    def steady(self, i_valids: Sequence[bool], o_readies: Sequence[bool]) -> int:
-        """Return for how many cycles its pipeline does the same."""
-        return self.pipeline.steady(all(i_valids), o_readies[0])
-
-    def skip(self, i_valids: Sequence[bool], o_readies: Sequence[bool], cycles: int) -> None:
-        """Pass so many cycles."""
-        self.pipeline.skip(all(i_valids), o_readies[0], cycles)
-
     def state(self) -> Hashable:
         """Return the state of its pipeline."""
         return self.pipeline.state()
@@ -208,7 +200,6 @@ class ConcatModel:
     def __init__(self, config: ConcatConfig) -> None:
         # Which input each beat of a turn comes from.
         self.turns = [index for index, chunks in enumerate(config.chunks) for _ in range(chunks)]
-        self.alike = alike(self.turns)
         self.inputs, self.constants = len(config.chunks), config.constants
         self.beat = 0
         self.o_valids = [False]
@@ -235,17 +226,6 @@ class ConcatModel:
         self.o_valids = [taken]
         self.beat = (self.beat + taken) % len(self.turns)
         return before or taken
-
-    def steady(self, i_valids: Sequence[bool], o_readies: Sequence[bool]) -> int:
-        """Return for how many cycles it does the same: gives the beats of one input."""
-        turn = self.turns[self.beat]
-        if not (self.o_valids[0] and o_readies[0] and i_valids[turn] and self._may(turn, i_valids)):
-            return 0
-        return self.alike[self.beat]
-
-    def skip(self, i_valids: Sequence[bool], o_readies: Sequence[bool], cycles: int) -> None:
-        """Pass so many cycles."""
-        self.beat = (self.beat + cycles) % len(self.turns)
 
     def state(self) -> Hashable:
         """Return the beat of the turn, and whether the register is full."""

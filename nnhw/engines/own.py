@@ -11,7 +11,7 @@ import numpy as np
 
 from nnhw.engines.contract import EngineConfig
 from nnhw.engines.join import JoinedPipelineModel
-from nnhw.engines.timing import CycleModel, NetworkModel
+from nnhw.engines.network import CycleModel, NetworkModel
 from nnhw.errors import InputError
 from nnhw.ir.ops import OPS, Op
 from nnhw.ir.types import IntType

@@ -9,7 +9,6 @@ import numpy as np
 
 from nnhw.engines.contract import EngineConfig
 from nnhw.engines.encoding import decode, encode
-from nnhw.engines.timing import alike
 from nnhw.errors import MappingError
 from nnhw.ir.types import BIPOLAR, IntType
 
@@ -106,7 +105,6 @@ class PadModel:
         (top, left), (height, width) = config.before, (config.height, config.width)
         inside[top : top + height, left : left + width] = True
         self.inside: list[bool] = inside.reshape(-1).tolist()
-        self.alike = alike(self.inside)
         self.beat = 0
         self.o_valid = False
 
@@ -126,16 +124,6 @@ class PadModel:
         if self.o_valid:
             self.beat = (self.beat + 1) % len(self.inside)
         return before or self.o_valid
-
-    def steady(self, i_valid: bool, o_ready: bool) -> int:
-        """Return for how many cycles it does the same: gives border, or what comes in."""
-        if not self.beat or not (o_ready and self.o_valid) or (self.inside[self.beat] and not i_valid):
-            return 0
-        return self.alike[self.beat]
-
-    def skip(self, i_valid: bool, o_ready: bool, cycles: int) -> None:
-        """Pass so many cycles."""
-        self.beat = (self.beat + cycles) % len(self.inside)
 
     def state(self) -> Hashable:
         """Return the beat of the frame that leaves next, and whether the register is full."""

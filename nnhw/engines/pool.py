@@ -76,18 +76,6 @@ class PoolModel:
             self.beat = (self.beat + 1) % self.period
         return before or i_valid
 
-    def steady(self, i_valid: bool, o_ready: bool) -> int:
-        """Return for how many cycles it does the same: takes beats without results, or with a result each."""
-        if not i_valid or (self.o_valid and not o_ready):
-            return 0
-        if self.o_valid != (self.beat >= self.silent):
-            return 0
-        return (self.period if self.o_valid else self.silent) - self.beat
-
-    def skip(self, i_valid: bool, o_ready: bool, cycles: int) -> None:
-        """Pass so many cycles."""
-        self.beat = (self.beat + cycles) % self.period
-
     def state(self) -> Hashable:
         """Return the beat of the window that comes next, and whether the register is full."""
         return self.beat, self.o_valid

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from nnhw.engines.contract import EngineConfig
 from nnhw.engines.fifo import FifoConfig
-from nnhw.engines.timing import EVER, PipelineModel
+from nnhw.engines.timing import PipelineModel
 from nnhw.errors import MappingError
 from nnhw.ir.types import IntType
 
@@ -163,36 +163,6 @@ class RowModel:
         self.level += take - read
         self.o_valid = self.pipeline.o_valid
         return take or moved or solving
-
-    def steady(self, i_valid: bool, o_ready: bool) -> int:
-        """Return for how many cycles it does the same: takes words of a row, reads words, or solves constants."""
-        take, wanted = i_valid and self.level < self.words, self.given > 0 or self.waited == self.done
-        solving = 0 < self.waited < self.done
-        pipeline = self.pipeline
-        if wanted or pipeline.due or pipeline.buffered:
-            cycles = pipeline.steady(wanted, o_ready)
-        else:
-            cycles = EVER if take or solving else 0
-        if wanted and pipeline.ready(o_ready):
-            # Its first word frees the solver, its last one ends the row.
-            if not self.given or self.level >= self.words:
-                return 0
-            cycles = min(cycles, self.chunks - self.given - 1)
-        elif take:
-            cycles = min(cycles, self.words - self.level)
-        if take:
-            cycles = min(cycles, self.chunks - self.taken - 1)
-        return min(cycles, self.done - self.waited - 1) if solving else cycles
-
-    def skip(self, i_valid: bool, o_ready: bool, cycles: int) -> None:
-        """Pass so many cycles."""
-        take, wanted = i_valid and self.level < self.words, self.given > 0 or self.waited == self.done
-        read, solving = wanted and self.pipeline.ready(o_ready), 0 < self.waited < self.done
-        self.pipeline.skip(wanted, o_ready, cycles)
-        self.waited += cycles * solving
-        self.given += cycles * read
-        self.taken += cycles * take
-        self.level += cycles * (take - read)
 
     def state(self) -> Hashable:
         """Return where writer and reader are, how long a row has waited, and the state of its pipeline."""

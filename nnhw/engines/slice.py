@@ -86,20 +86,6 @@ class SliceModel:
             self.beat = (self.beat + 1) % self.period
         return taken or (before and o_ready)
 
-    def steady(self, i_valid: bool, o_ready: bool) -> int:
-        """Return for how many cycles it does the same: keeps beats, or drops them."""
-        if not i_valid:
-            return 0
-        if self.first <= self.beat < self.end:
-            return self.end - self.beat if self.o_valid and o_ready else 0
-        if self.o_valid and o_ready:
-            return 0
-        return (self.first if self.beat < self.first else self.period) - self.beat
-
-    def skip(self, i_valid: bool, o_ready: bool, cycles: int) -> None:
-        """Pass so many cycles."""
-        self.beat = (self.beat + cycles) % self.period
-
     def state(self) -> Hashable:
         """Return the beat of the turn that comes next, and whether the register is full."""
         return self.beat, self.o_valid

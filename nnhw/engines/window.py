@@ -15,7 +15,6 @@ import numpy as np
 from nnhw.engines.contract import EngineConfig
 from nnhw.engines.large_ram import check_large
 from nnhw.engines.loop_nest import LoopNest
-from nnhw.engines.timing import EVER
 from nnhw.errors import MappingError
 
 
@@ -342,29 +341,6 @@ class WindowModel:
             self.surplus += self.completed
         self.completed, self.freed = completed, freed
         return bool(write or read or told or before != self.o_valid or paused != self.pause)
-
-    def steady(self, i_valid: bool, o_ready: bool) -> int:
-        """Return for how many cycles it does the same: writes a row, reads a row, or both, but not their last words."""
-        if self.large or self.completed or self.freed:
-            return 0
-        write, move = i_valid and self.room > 0, o_ready or not self.o_valid
-        read = move and self.surplus >= 0
-        if (move and read != self.o_valid) or not (write or read):
-            return 0
-        cycles = EVER
-        if write:
-            cycles = min(self.room, self.row_words - self.word - 1)
-        if read:
-            cycles = min(cycles, self.row_beats - self.beat - 1)
-        return cycles
-
-    def skip(self, i_valid: bool, o_ready: bool, cycles: int) -> None:
-        """Pass so many cycles."""
-        if i_valid and self.room > 0:
-            self.room -= cycles
-            self.word += cycles
-        if (o_ready or not self.o_valid) and self.surplus >= 0:
-            self.beat += cycles
 
     def state(self) -> Hashable:
         """Return the positions of writer and reader, what each has yet to hear of, and the state of the port."""

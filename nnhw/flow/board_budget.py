@@ -9,12 +9,14 @@ from typing import Any
 
 from nnhw.accelerator import Accelerator, EngineConfig
 from nnhw.boards import Board
+from nnhw.engines.network import stepped_by
 from nnhw.errors import DoesNotFitError, MappingError
 from nnhw.families import FAMILIES, Cost, Family
 from nnhw.families.parts import Inventory, luts, state
 from nnhw.families.prices import PartRow
 from nnhw.flow.options import Options
 from nnhw.flow.style import PROGRAM_LC, Mapped, map_in_style
+from nnhw.flow.virtual.stepping import compiled_network
 from nnhw.ir import Graph
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import packing_cost, parts
@@ -40,7 +42,8 @@ def map_on_board(
     MappingError: it does not fit, or not at the rate asked for.
     """
     family = FAMILIES[board.family]
-    mapped = _map_at_rate(body, board, available(board, beside), family, options)
+    with stepped_by(compiled_network):
+        mapped = _map_at_rate(body, board, available(board, beside), family, options)
     accelerator = mapped.accelerator
     facts = {"resources": estimate(accelerator, board, beside), "board": dataclasses.asdict(board)}
     return mapped, facts | {"style": style_of(mapped), "clock_hz": _clock_hz(board, options)}

@@ -9,11 +9,10 @@ from math import inf
 
 from nnhw.accelerator import Accelerator, EngineConfig, Stage
 from nnhw.engines.fifo import FifoConfig, FifoModel
+from nnhw.engines.network import CycleModel, NetworkModel
 from nnhw.engines.shared import SharedConfig
 from nnhw.engines.shared.cycle_model import lone_schedule
 from nnhw.engines.timing import (
-    CycleModel,
-    NetworkModel,
     NetworkRun,
     PipelineModel,
     Schedule,

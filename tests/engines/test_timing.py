@@ -14,8 +14,9 @@ from nnhw.engines.fifo import FifoConfig, FifoModel
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import ConcatConfig, SumConfig
 from nnhw.engines.matmul import MatmulConfig
+from nnhw.engines.network import CycleModel
 from nnhw.engines.pad import PadConfig
-from nnhw.engines.timing import CycleModel, PipelineModel, run_network, run_pipeline
+from nnhw.engines.timing import PipelineModel, run_network, run_pipeline
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import StuckError
 from nnhw.ir.types import IntType

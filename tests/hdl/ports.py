@@ -8,7 +8,7 @@ from typing import Any
 
 from amaranth.hdl import Value
 
-from nnhw.engines.timing import NetworkModel
+from nnhw.engines.network import NetworkModel
 from sim.simulator import Simulator
 from sim.stalls import stalls
 

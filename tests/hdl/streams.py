@@ -8,7 +8,7 @@ from typing import Any
 
 from amaranth.hdl import Cat, Value
 
-from nnhw.engines.timing import CycleModel
+from nnhw.engines.network import CycleModel
 from sim.simulator import Simulator
 from sim.stalls import stalls
 

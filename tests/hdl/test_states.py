@@ -13,8 +13,9 @@ from amaranth.lib import wiring
 
 from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
+from nnhw.engines.network import Source
 from nnhw.engines.state import StateConfig
-from nnhw.engines.timing import Source, run_network
+from nnhw.engines.timing import run_network
 from nnhw.errors import MappingError
 from nnhw.hdl.fifo import Fifo
 from nnhw.hdl.fork import Fork

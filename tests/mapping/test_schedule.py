@@ -16,7 +16,7 @@ from nnhw.engines.fifo import FifoConfig, FifoModel
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import SumConfig
 from nnhw.engines.pad import PadConfig
-from nnhw.engines.timing import NetworkRun, _Network, run_network
+from nnhw.engines.timing import NetworkRun, run_network
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import StuckError
 from nnhw.families import ICE40
@@ -132,30 +132,6 @@ def test_few_less_stall(name: str, interval: int | None) -> None:
     assert shallow.interval_cycles > accelerator.schedule.interval_cycles or (
         shallow.latency_cycles > accelerator.schedule.latency_cycles
     )
-
-
-@pytest.mark.parametrize("patient", [False, True])
-@pytest.mark.parametrize("name", ["concatenated", "residual"])
-def test_cycles_that_are_skipped_change_nothing(name: str, patient: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    network, skipped = network_of(mapped(name, 20_000)), []
-    skip = _Network.skip
-
-    def counted(self: _Network, most: int) -> int:
-        skipped.append(skip(self, most))
-        return skipped[-1]
-
-    def run() -> Any:
-        models = [stage.config.model() for stage in network.stages]
-        if patient:
-            network.run_patiently(models)
-        found = () if patient else network._run(models)
-        return found, [(model.high_water, model.was_full) for model in models if isinstance(model, FifoModel)]
-
-    monkeypatch.setattr(_Network, "skip", counted)
-    fast = run()
-    assert sum(skipped) > 100
-    monkeypatch.setattr(_Network, "skip", lambda self, most: 0)
-    assert run() == fast
 
 
 def test_depths_suffice_for_more_frames_than_are_stepped_to_find_them() -> None:

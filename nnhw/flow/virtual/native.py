@@ -10,7 +10,7 @@ import shlex
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from nnhw.ir import Graph, one_step
 STRICT_FLAGS = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror")
 ARM_GCC = "arm-none-eabi-gcc"
 CORTEX_M4 = ("-mcpu=cortex-m4", "-mthumb", "-O2", "-ffunction-sections")
-_LIBRARY = "library.dll" if os.name == "nt" else "library.so"
+LIBRARY = "library.dll" if os.name == "nt" else "library.so"
 
 
 def c_compiler() -> tuple[str, ...]:
@@ -56,19 +56,36 @@ def compile_c(program: CProgram, cache: Path, flags: Sequence[str] = ("-O3", "-m
     ToolError: there is no compiler, or it failed.
     BuildError: the cache cannot be written.
     """
-    command = (*c_compiler(), *STRICT_FLAGS, *flags, "-shared", "-fPIC", f"{program.name}.c", "-o", _LIBRARY)
-    texts = [text for name in sorted(program.files) for text in (name, program.files[name])]
-    kept, key = Cache(cache), cache_key(c=texts, command=command, machine=_machine())
+    command = (*c_compiler(), *STRICT_FLAGS, *flags, "-shared", "-fPIC", f"{program.name}.c", "-o", LIBRARY)
+    return compile_library(program.files, (*command, *_math(program)), cache)
+
+
+def compile_library(texts: Mapping[str, str], command: Sequence[str], cache: Path) -> Path:
+    """Compile C, or find it in the cache; return the path of the shared library.
+
+    Parameters
+    ----------
+    texts: name of a file --> what is in it.
+    command: that makes `LIBRARY` of these files, in their folder.
+
+    Raises
+    ------
+    ToolError: the compiler failed.
+    BuildError: the cache cannot be written.
+    """
+    named = [text for name in sorted(texts) for text in (name, texts[name])]
+    kept, key = Cache(cache), cache_key(c=named, command=command, machine=_machine())
     if entry := kept.find(key):
-        return entry / _LIBRARY
+        return entry / LIBRARY
     remedy = "make room there, or name another folder with NNHW_CACHE"
     with reported(f"the compiled C cannot be kept in '{cache}'", remedy):
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".partial-", dir=cache) as name:
             folder = Path(name)
-            write_files(program, folder)
-            run(ToolRun("C compiler", (*command, *_math(program)), folder, "cc.log"))
-            return kept.keep(key, folder, [_LIBRARY]) / _LIBRARY
+            for file, text in texts.items():
+                (folder / file).write_text(text, encoding="utf-8")
+            run(ToolRun("C compiler", tuple(command), folder, "cc.log"))
+            return kept.keep(key, folder, [LIBRARY]) / LIBRARY
 
 
 def write_files(program: CProgram, folder: Path) -> list[Path]:

@@ -1,0 +1,467 @@
+// Cycle models of engines and the network that steps them, for long runs. Each is what its class in nnhw/engines is, which
+// says more, and tests compare both in every cycle. A model is a few numbers, and a queue of moves for pipelines.
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef int64_t num;
+
+enum kind { PIPELINE, REGISTER, FIFO, WINDOW, POOL, PAD, SLICE, ROW, UNPACK, FORK, JOINED, CONCAT, BROADCAST };
+
+// A ring of moves in which results reach the output buffer, ascending.
+struct queue { num *items, room, first, count; };
+
+static void push(struct queue *q, num item) {
+    if (q->count == q->room) {
+        num room = q->room ? 2 * q->room : 16;
+        num *items = malloc(room * sizeof(num));
+        for (num k = 0; k < q->count; k++) items[k] = q->items[(q->first + k) % q->room];
+        free(q->items);
+        q->items = items, q->room = room, q->first = 0;
+    }
+    q->items[(q->first + q->count++) % q->room] = item;
+}
+
+static num front(const struct queue *q) { return q->items[q->first]; }
+
+static void pop(struct queue *q) { q->first = (q->first + 1) % q->room, q->count--; }
+
+struct pipeline { num latency, period, silent, burst, beat, move, buffered; struct queue due; };
+
+static int pipeline_step(struct pipeline *p, int i_valid, int o_ready) {
+    if (p->buffered == 2) {
+        p->buffered -= o_ready;
+        return o_ready;
+    }
+    int changed = i_valid;
+    if (o_ready && p->buffered) p->buffered = 0, changed = 1;
+    p->move++;
+    if (i_valid) {
+        if (p->beat >= p->silent)
+            for (num k = 0; k < p->burst; k++) push(&p->due, p->move + p->latency - 1 + k);
+        if (++p->beat == p->period) p->beat = 0;
+    }
+    if (p->due.count) {
+        changed = 1;
+        if (front(&p->due) == p->move) pop(&p->due), p->buffered++;
+    }
+    return changed;
+}
+
+// The parameters of each kind, in the order in which Python gives them, then its state; all of the state is 0 at first
+// but what `net_add` sets.
+struct node {
+    enum kind kind;
+    int inputs, outputs, held;
+    int *in, *out;
+    uint8_t *valid;     // of each output
+    struct pipeline line;
+    num *table, size;   // PAD: whether a beat is inside; CONCAT: the input of each beat
+    union {
+        struct { num take, give, taken, left; } reg;
+        struct { num words, large, pause, level, high_water, was_full; } fifo;
+        struct { num row_words, row_beats, block_rows, rows_step, rows_left, large, reads, room, surplus;
+                 num pause, since, word, block_row, beat, completed, freed; } window;
+        struct { num period, silent, beat; } pool;
+        struct { num beat; } pad;
+        struct { num period, first, end, beat; } slice;
+        struct { num chunks, words, done, level, taken, given, waited; } row;
+        struct { num steps, i_steps, o_steps, o_beats, base, beat; } unpack;
+        struct { num constants, beat; } concat;
+        struct { num beats, start, beat, started; } broadcast;
+    } is;
+};
+
+struct net {
+    struct node *nodes;
+    int count, wires, models;
+    uint8_t *valids, *readies, *awake;
+    int *readers, *writers;
+    num *beats, *left, cycle;
+    struct queue *ends;  // of each wire: the cycles in which its frames ended
+};
+
+static int all(const uint8_t *flags, int count) {
+    for (int k = 0; k < count; k++)
+        if (!flags[k]) return 0;
+    return 1;
+}
+
+static int unpack_last(const struct node *n) { return n->is.unpack.beat == n->is.unpack.o_beats - 1; }
+
+static int concat_may(const struct node *n, num turn, const uint8_t *i) {
+    return turn >= n->is.concat.constants || i[n->is.concat.constants];
+}
+
+// What a model answers at its inputs, from the valids at these and the readies at its outputs.
+static void ready(const struct node *n, const uint8_t *i, const uint8_t *o, uint8_t *answer) {
+    int valid = n->valid[0], yes = 0;
+    switch (n->kind) {
+    case PIPELINE: yes = n->line.buffered < 2; break;
+    case REGISTER: yes = !valid || (o[0] && n->is.reg.left == 1); break;
+    case FIFO: yes = n->is.fifo.level < n->is.fifo.words && (!n->is.fifo.large || n->is.fifo.pause || !n->is.fifo.level); break;
+    case WINDOW: yes = n->is.window.room > 0 && (!n->is.window.large || n->is.window.pause || n->is.window.surplus < 0); break;
+    case POOL: yes = o[0] || !valid; break;
+    case PAD: yes = (o[0] || !valid) && n->table[n->is.pad.beat]; break;
+    case SLICE: yes = o[0] || !valid || n->is.slice.beat < n->is.slice.first || n->is.slice.beat >= n->is.slice.end; break;
+    case ROW: yes = n->is.row.level < n->is.row.words; break;
+    case UNPACK: yes = !valid || (o[0] && (n->is.unpack.base + n->is.unpack.o_steps >= n->is.unpack.i_steps || unpack_last(n))); break;
+    case FORK:
+        yes = 1;
+        for (int k = 0; k < n->outputs; k++) yes &= !(n->valid[k] && !o[k]);
+        break;
+    case JOINED: yes = n->line.buffered < 2 && all(i, n->inputs); break;
+    case CONCAT: {
+        num turn = n->table[n->is.concat.beat];
+        memset(answer, 0, n->inputs);
+        answer[turn] = (o[0] || !valid) && concat_may(n, turn, i);
+        return;
+    }
+    case BROADCAST: return;
+    }
+    memset(answer, yes, n->inputs);
+}
+
+static int fifo_step(struct node *n, int i_valid, int o_ready) {
+    int before = n->valid[0];
+    num level = n->is.fifo.level;
+    if (n->is.fifo.large) {
+        num pause = n->is.fifo.pause;
+        int write = i_valid && level < n->is.fifo.words && (pause || !level);
+        int move = o_ready || !before, read = move && level > 0 && !pause;
+        if (move) n->valid[0] = read;
+        n->is.fifo.pause = read || !move;
+        n->is.fifo.level += write - read;
+        return write || read || before != n->valid[0] || pause != n->is.fifo.pause;
+    }
+    int write = i_valid && level < n->is.fifo.words;
+    if (write) {
+        if (level + 2 > n->is.fifo.high_water) n->is.fifo.high_water = level + 2;
+    } else if (i_valid) {
+        n->is.fifo.was_full = 1;
+    }
+    if (o_ready || !before) {
+        n->valid[0] = level > 0;
+        n->is.fifo.level = level + write - n->valid[0];
+        return write || before || n->valid[0];
+    }
+    n->is.fifo.level = level + write;
+    return write;
+}
+
+static int window_step(struct node *n, int i_valid, int o_ready) {
+    int before = n->valid[0];
+    num paused = n->is.window.pause, told = n->is.window.completed || n->is.window.freed;
+    int move = o_ready || !before;
+    int write = i_valid && n->is.window.room > 0 && (!n->is.window.large || paused || n->is.window.surplus < 0);
+    int read = move && n->is.window.surplus >= 0 && !paused;
+    if (n->is.window.large) {
+        n->is.window.since += read;
+        int full = n->is.window.since == n->is.window.reads;
+        n->is.window.pause = full || !move;
+        if (full) n->is.window.since = 0;
+    }
+    num completed = 0, freed = 0;
+    if (write) {
+        n->is.window.room--;
+        if (++n->is.window.word == n->is.window.row_words) n->is.window.word = 0, completed = 1;
+    }
+    if (move) n->valid[0] = read;
+    if (read && ++n->is.window.beat == n->is.window.row_beats) {
+        n->is.window.beat = 0;
+        n->is.window.block_row = (n->is.window.block_row + 1) % n->is.window.block_rows;
+        freed = n->is.window.block_row ? n->is.window.rows_step : n->is.window.rows_left;
+        n->is.window.surplus -= freed;
+    }
+    if (told) {
+        n->is.window.room += n->is.window.freed * n->is.window.row_words;
+        n->is.window.surplus += n->is.window.completed;
+    }
+    n->is.window.completed = completed, n->is.window.freed = freed;
+    return write || read || told || before != n->valid[0] || paused != n->is.window.pause;
+}
+
+static int row_step(struct node *n, int i_valid, int o_ready) {
+    int take = i_valid && n->is.row.level < n->is.row.words;
+    int wanted = n->is.row.given > 0 || n->is.row.waited == n->is.row.done;
+    int read = wanted && n->line.buffered < 2;
+    int moved = pipeline_step(&n->line, wanted, o_ready);
+    int solving = 0 < n->is.row.waited && n->is.row.waited < n->is.row.done;
+    n->is.row.waited += solving;
+    if (read) {
+        if (!n->is.row.given) n->is.row.waited = 0;
+        n->is.row.given = (n->is.row.given + 1) % n->is.row.chunks;
+    }
+    if (take) {
+        n->is.row.taken = (n->is.row.taken + 1) % n->is.row.chunks;
+        if (!n->is.row.taken) n->is.row.waited = 1;
+    }
+    n->is.row.level += take - read;
+    n->valid[0] = n->line.buffered > 0;
+    return take || moved || solving;
+}
+
+static int unpack_step(struct node *n, int i_valid, int o_ready) {
+    uint8_t o = o_ready, i = i_valid, answer;
+    ready(n, &i, &o, &answer);
+    int take = i_valid && answer, give = n->valid[0] && o_ready, last = unpack_last(n);
+    if (give) {
+        n->is.unpack.base = last ? n->is.unpack.steps : n->is.unpack.base + n->is.unpack.o_steps;
+        n->is.unpack.beat = last ? 0 : n->is.unpack.beat + 1;
+    }
+    n->is.unpack.base -= take * n->is.unpack.i_steps;
+    n->valid[0] = n->is.unpack.base < n->is.unpack.i_steps;
+    return take || give;
+}
+
+static int fork_step(struct node *n, int i_valid, const uint8_t *o) {
+    int any = 0, changed = 0;
+    for (int k = 0; k < n->outputs; k++) any |= n->valid[k] && !o[k];
+    for (int k = 0; k < n->outputs; k++) {
+        int pending = n->valid[k] && !o[k], after = i_valid && !any ? 1 : pending;
+        changed |= after != n->valid[k] || pending != n->valid[k];
+        n->valid[k] = after;
+    }
+    return changed;
+}
+
+// Pass one clock edge; return 0 only if nothing changed.
+static int step(struct node *n, const uint8_t *i, const uint8_t *o) {
+    int before = n->valid[0], i_valid = n->inputs ? i[0] : 0, changed;
+    switch (n->kind) {
+    case PIPELINE:
+    case JOINED:
+        changed = pipeline_step(&n->line, n->kind == JOINED ? all(i, n->inputs) : i_valid, o[0]);
+        n->valid[0] = n->line.buffered > 0;
+        return changed;
+    case REGISTER: {
+        int take = i_valid && (!before || (o[0] && n->is.reg.left == 1)), give = before && o[0];
+        n->is.reg.left -= give;
+        if (take && ++n->is.reg.taken == n->is.reg.take) n->is.reg.taken = 0, n->is.reg.left = n->is.reg.give;
+        n->valid[0] = n->is.reg.left > 0;
+        return take || give;
+    }
+    case FIFO: return fifo_step(n, i_valid, o[0]);
+    case WINDOW: return window_step(n, i_valid, o[0]);
+    case POOL:
+        if (before && !o[0]) return 0;
+        n->valid[0] = i_valid && n->is.pool.beat >= n->is.pool.silent;
+        if (i_valid) n->is.pool.beat = (n->is.pool.beat + 1) % n->is.pool.period;
+        return before || i_valid;
+    case PAD:
+        if (before && !o[0]) return 0;
+        n->valid[0] = i_valid || (n->is.pad.beat && !n->table[n->is.pad.beat]);
+        if (n->valid[0]) n->is.pad.beat = (n->is.pad.beat + 1) % n->size;
+        return before || n->valid[0];
+    case SLICE: {
+        int stays = n->is.slice.first <= n->is.slice.beat && n->is.slice.beat < n->is.slice.end;
+        int taken = i_valid && (o[0] || !before || !stays);
+        if (o[0] || !before) n->valid[0] = taken && stays;
+        if (taken) n->is.slice.beat = (n->is.slice.beat + 1) % n->is.slice.period;
+        return taken || (before && o[0]);
+    }
+    case ROW: return row_step(n, i_valid, o[0]);
+    case UNPACK: return unpack_step(n, i_valid, o[0]);
+    case FORK: return fork_step(n, i_valid, o);
+    case CONCAT: {
+        if (before && !o[0]) return 0;
+        num turn = n->table[n->is.concat.beat];
+        int taken = i[turn] && concat_may(n, turn, i);
+        n->valid[0] = taken;
+        n->is.concat.beat = (n->is.concat.beat + taken) % n->size;
+        return before || taken;
+    }
+    case BROADCAST:
+        if (n->is.broadcast.started < n->is.broadcast.start) {
+            n->valid[0] = ++n->is.broadcast.started == n->is.broadcast.start;
+            return 1;
+        }
+        n->is.broadcast.beat = (n->is.broadcast.beat + o[0]) % n->is.broadcast.beats;
+        return o[0];
+    }
+    return 0;
+}
+
+// Networks. Wire 0 is the input, the last one the output.
+
+struct net *net_new(int models, int wires) {
+    struct net *net = calloc(1, sizeof *net);
+    net->nodes = calloc(models, sizeof *net->nodes);
+    net->wires = wires, net->models = models;
+    net->valids = calloc(wires, 1), net->readies = malloc(wires), net->awake = calloc(models + 1, 1);
+    net->readers = malloc(wires * sizeof(int)), net->writers = malloc(wires * sizeof(int));
+    net->beats = malloc(wires * sizeof(num)), net->left = malloc(wires * sizeof(num));
+    net->ends = calloc(wires, sizeof *net->ends);
+    memset(net->readies, 1, wires);
+    for (int wire = 0; wire < wires; wire++) {
+        net->readers[wire] = net->writers[wire] = models;
+        net->beats[wire] = net->left[wire] = (num)1 << 62;
+    }
+    return net;
+}
+
+static const int PARAMETERS[] = {4, 2, 2, 9, 2, 0, 3, 3, 4, 0, 4, 1, 2};
+
+// Add the model behind the others; `numbers` are its parameters and, for a row, those of its pipeline behind them.
+void net_add(struct net *net, int kind, int inputs, const int *in, int outputs, const int *out, const num *numbers,
+             const num *table, num size) {
+    int index = net->count++;
+    struct node *n = &net->nodes[index];
+    n->kind = kind, n->inputs = inputs, n->outputs = outputs;
+    n->in = malloc(inputs * sizeof(int) + 1), n->out = malloc(outputs * sizeof(int));
+    memcpy(n->in, in, inputs * sizeof(int)), memcpy(n->out, out, outputs * sizeof(int));
+    n->valid = calloc(outputs, 1);
+    n->table = malloc(size * sizeof(num) + 1), n->size = size;
+    memcpy(n->table, table, size * sizeof(num));
+    if (kind == PIPELINE || kind == JOINED) memcpy(&n->line, numbers, 4 * sizeof(num));
+    else memcpy(&n->is, numbers, PARAMETERS[kind] * sizeof(num));
+    if (kind == ROW) memcpy(&n->line, numbers + PARAMETERS[kind], 4 * sizeof(num));
+    if (kind == FIFO) n->is.fifo.high_water = 3;
+    if (kind == UNPACK) n->is.unpack.base = n->is.unpack.steps;
+    for (int k = 0; k < inputs; k++) net->readers[in[k]] = index;
+    for (int k = 0; k < outputs; k++) net->writers[out[k]] = index;
+    net->awake[index] = 1;
+}
+
+void net_beats(struct net *net, int wire, num beats) { net->beats[wire] = net->left[wire] = beats; }
+
+void net_free(struct net *net) {
+    for (int k = 0; k < net->count; k++) {
+        struct node *n = &net->nodes[k];
+        free(n->in), free(n->out), free(n->valid), free(n->table), free(n->line.due.items);
+    }
+    for (int wire = 0; wire < net->wires; wire++) free(net->ends[wire].items);
+    free(net->nodes), free(net->valids), free(net->readies), free(net->awake), free(net->readers), free(net->writers);
+    free(net->beats), free(net->left), free(net->ends), free(net);
+}
+
+int net_still(const struct net *net) {
+    for (int k = 0; k < net->count; k++)
+        if (net->awake[k]) return 0;
+    return 1;
+}
+
+enum { MOST_WIRES = 64 };
+
+// Pass one clock edge; return whether a beat came in. From output to input, see _Network.step.
+int net_step(struct net *net, int offered) {
+    uint8_t i[MOST_WIRES], o[MOST_WIRES], answer[MOST_WIRES];
+    if (net->valids[0] != offered) net->valids[0] = offered, net->awake[net->readers[0]] = 1;
+    for (int index = net->count - 1; index >= 0; index--) {
+        if (!net->awake[index]) continue;
+        struct node *n = &net->nodes[index];
+        for (int k = 0; k < n->inputs; k++) i[k] = net->valids[n->in[k]];
+        for (int k = 0; k < n->outputs; k++) {
+            int wire = n->out[k];
+            o[k] = net->readies[wire];
+            if (o[k] && net->valids[wire] && !--net->left[wire])
+                net->left[wire] = net->beats[wire], push(&net->ends[wire], net->cycle);
+        }
+        // A held model sees nobody ready, and shows nothing.
+        if (n->held) memset(o, 0, n->outputs);
+        ready(n, i, o, answer);
+        net->awake[index] = step(n, i, o);
+        for (int k = 0; k < n->inputs; k++)
+            if (net->readies[n->in[k]] != answer[k])
+                net->readies[n->in[k]] = answer[k], net->awake[net->writers[n->in[k]]] = 1;
+        for (int k = 0; k < n->outputs; k++)
+            if (!n->held && net->valids[n->out[k]] != n->valid[k])
+                net->valids[n->out[k]] = n->valid[k], net->awake[net->readers[n->out[k]]] = 1;
+    }
+    net->cycle++;
+    return offered && net->readies[0];
+}
+
+// See run_network: return the frames that have ended, and the cycles of the first beat and of the ends.
+num net_run(struct net *net, num left, num o_beats, num frames, num limit, int patient, num *first, num *finish) {
+    num done = 0, ended = 0;
+    int still = 1, output = net->wires - 1;
+    *first = -1;
+    while (net->cycle < limit) {
+        if (net->valids[output] && ++done % o_beats == 0) {
+            finish[ended++] = net->cycle;
+            if (ended == frames) return ended;
+        }
+        int offered = left > 0 && (still || !patient);
+        if (net_step(net, offered)) {
+            left--;
+            if (*first < 0) *first = net->cycle - 1;
+        }
+        still = net_still(net);
+        if (still && !(patient && left && !offered)) break;
+    }
+    return ended;
+}
+
+// Step without input until nothing changes; return whether it came to that within so many cycles.
+int net_rest(struct net *net, num limit) {
+    for (num k = 0; k < limit; k++) {
+        net_step(net, 0);
+        if (net_still(net)) return 1;
+    }
+    return 0;
+}
+
+void net_hold(struct net *net, int index) { net->nodes[index].held = 1; }
+
+// Step with an input that never pauses until nothing moves in front of a held model, then release it; see `net_rest`.
+int net_fill(struct net *net, int index, num limit) {
+    struct node *n = &net->nodes[index];
+    for (num k = 0; k < limit; k++) {
+        net_step(net, 1);
+        if (!net_still(net)) continue;
+        n->held = 0, net->awake[index] = 1;
+        for (int k = 0; k < n->outputs; k++)
+            net->valids[n->out[k]] = n->valid[k], net->awake[net->readers[n->out[k]]] = 1;
+        return 1;
+    }
+    return 0;
+}
+
+// Step with an input that never pauses to the end of the next frame; return 1 then, 0 if it is stuck. See
+// run_until_periodic; `first` is set with the first beat that is taken while it is negative.
+int net_frame(struct net *net, num limit, num *first) {
+    num quiet = 0, frames = net->ends[net->wires - 1].count;
+    while (quiet <= limit && !(quiet && net_still(net))) {
+        quiet++;
+        if (net_step(net, 1) && *first < 0) *first = net->cycle - 1;
+        if (net->ends[net->wires - 1].count > frames) return 1;
+    }
+    return 0;
+}
+
+num net_cycle(const struct net *net) { return net->cycle; }
+
+num net_ends(const struct net *net, int wire, num *cycles) {
+    if (cycles)
+        for (num k = 0; k < net->ends[wire].count; k++)
+            cycles[k] = net->ends[wire].items[(net->ends[wire].first + k) % net->ends[wire].room];
+    return net->ends[wire].count;
+}
+
+void net_fifo(const struct net *net, int index, num *high_water, num *was_full) {
+    *high_water = net->nodes[index].is.fifo.high_water, *was_full = net->nodes[index].is.fifo.was_full;
+}
+
+// Write all on which the network's behaviour depends, as numbers; return how many these are.
+num net_state(const struct net *net, num *out) {
+    num size = 0;
+    for (int index = 0; index < net->count; index++) {
+        const struct node *n = &net->nodes[index];
+        const struct pipeline *p = &n->line;
+        num words = sizeof n->is / sizeof(num);
+        if (!out) {
+            size += words + 3 + p->due.count + n->outputs;
+            continue;
+        }
+        memcpy(out + size, &n->is, sizeof n->is);
+        // These two only tell what has been.
+        if (n->kind == FIFO) out[size + 4] = out[size + 5] = 0;
+        size += words;
+        out[size++] = p->beat, out[size++] = p->buffered, out[size++] = p->due.count;
+        for (num k = 0; k < p->due.count; k++) out[size++] = p->due.items[(p->due.first + k) % p->due.room] - p->move;
+        for (int k = 0; k < n->outputs; k++) out[size++] = n->valid[k];
+    }
+    return size;
+}
