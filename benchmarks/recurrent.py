@@ -52,7 +52,7 @@ CELLS: dict[str, tuple[Callable[..., nn.Module], int, int, int]] = {
 """Cell, features, units, bits of weights, states and gates."""
 PLACED: dict[str, tuple[int, tuple[str, ...]]] = {
     "icebreaker": (3, tuple(CELLS)),
-    "ulx3s_25f": (1, ("RNN 4-8", "GRU 8-16", "LSTM 6-20")),
+    "ulx3s_25f": (1, ("RNN 4-8", "GRU 8-16", "LSTM 6-20", "LSTM 6-20, 4 bits")),
 }
 """Boards on which clocks are measured, with the seeds and the cells of each: larger ones take an hour on an ECP5."""
 TURNS = (1, 4)
