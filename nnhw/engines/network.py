@@ -1,6 +1,6 @@
 """Networks of cycle models: streams between them, and stepping all of them cycle by cycle.
 
-`Network` does it in Python. Somebody else may do it faster: `stepped_by` names who.
+`Network` does it in Python. `stepped_by` names another way, which may be faster, such as compiled code.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ _MAKER: ContextVar[Maker | None] = ContextVar("maker", default=None)
 
 @contextmanager
 def stepped_by(maker: Maker) -> Iterator[None]:
-    """Let somebody else step the networks that are made in here, wherever he can."""
+    """Step the networks that are made in here in another way, where `maker` knows all of their models."""
     token = _MAKER.set(maker)
     try:
         yield

@@ -1,5 +1,5 @@
-// Cycle models of engines and the network that steps them, for long runs. Each is what its class in nnhw/engines is, which
-// says more, and tests compare both in every cycle. A model is a few numbers, and a queue of moves for pipelines.
+// Cycle models of engines and the network that steps them, for long runs. Each does what its class in nnhw/engines does,
+// which says more, and tests compare both to the cycle. A model is a few numbers, and a queue of moves for pipelines.
 
 #include <stdint.h>
 #include <stdlib.h>
