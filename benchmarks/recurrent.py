@@ -54,7 +54,7 @@ PLACED: dict[str, tuple[int, tuple[str, ...]]] = {
     "icebreaker": (3, tuple(CELLS)),
     "ulx3s_25f": (1, ("RNN 4-8", "GRU 8-16", "LSTM 6-20", "LSTM 6-20, 4 bits")),
 }
-"""Boards on which clocks are measured, with the seeds and the cells of each: larger ones take an hour on an ECP5."""
+"""Boards on which clocks are measured, with seeds and cells: an LSTM on an ECP5 takes some twenty minutes of a core."""
 TURNS = (1, 4)
 LENGTHS = (1, 9, 10, 1, 1, 3)
 RANDOM = 150

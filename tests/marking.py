@@ -98,13 +98,24 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each test the marks of the table, before pytest selects by them."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give each test the marks of the table, before pytest selects by them.
+
+    Raises
+    ------
+    UsageError: no row of a test is kept for `make test`, as its rows have other names than the table says.
+    """
+    without, kept = set[str](), set[str]()
     for item in items:
         test, _, row = f"{item.path.relative_to(TESTS).as_posix()}::{item.name}".partition("[")
-        marks = marks_of(test) | (set() if is_kept(test, row.removesuffix("]")) else {"long"})
+        keeps = is_kept(test, row.removesuffix("]"))
+        (kept if keeps else without).add(test)
+        marks = marks_of(test) | (set() if keeps else {"long"})
         for mark in sorted(marks):
             item.add_marker(mark)
+    # Where single rows are asked for, others are not collected.
+    if without - kept and not any("::" in argument for argument in config.args):
+        raise pytest.UsageError(f"ROWS in tests/marks.py keeps no row of {', '.join(sorted(without - kept))}")
 
 
 @pytest.hookimpl(wrapper=True)

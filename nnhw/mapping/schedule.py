@@ -160,8 +160,8 @@ class StreamNetwork:
     def _fewer(self, frames: int) -> int:
         """Return so many frames, or fewer if they are long.
 
-        What is on its way between engines does not grow with the length of a frame, so that of a long one the second
-        takes as many cycles as all that follow, but for a few.
+        They are for estimates: FIFOs that turn out too shallow become deeper (`_deeper`), and the schedule of a build
+        is exact (`with_schedule`).
         """
         steps = max(stage.config.cycles for stage in self.stages) * len(self.stages) * MOST_FRAMES
         return FEW_FRAMES if steps > LONG_STEPS else frames

@@ -7,6 +7,7 @@ compiler, and where a model is none of those that `stepping.c` knows, Python ste
 from __future__ import annotations
 
 import ctypes
+import logging
 from collections.abc import Hashable, Sequence
 from functools import cache, singledispatch
 from importlib.resources import files
@@ -32,6 +33,7 @@ from nnhw.flow.tools.cache import Cache
 
 from .native import LIBRARY, c_compiler, compile_library
 
+LOGGER = logging.getLogger(__name__)
 KINDS = (
     PipelineModel,
     RegisterModel,
@@ -153,7 +155,8 @@ def load() -> ctypes.CDLL | None:
         kept = Cache.default().folder
         command = (*c_compiler(), "-O2", "-shared", "-fPIC", "stepping.c", "-o", LIBRARY)
         return _load(compile_library({"stepping.c": source}, command, kept)) if kept else None
-    except NnhwError:
+    except NnhwError as error:
+        LOGGER.info("cycle models are stepped by Python, which is slower: %s", error)
         return None
 
 
