@@ -18,8 +18,11 @@ from nnhw.engines.unpack import UnpackConfig
 from nnhw.errors import StuckError, ToolError
 from nnhw.flow.virtual.compiled import find_cc
 from nnhw.flow.virtual.stepping import KINDS, compiled_network
+from nnhw.mapping.shared.search.fitting import compile_body
 from sim.cases import CASES
 from tests.mapping.networks import NETWORKS
+from tests.mapping.shared.networks import NETWORKS as SHARED_NETWORKS
+from tests.mapping.shared.programs import array_of
 from tests.mapping.test_schedule import mapped, network_of
 
 pytestmark = pytest.mark.skipif(find_cc() is None, reason="needs a C compiler")
@@ -85,6 +88,22 @@ def test_engines_between_others_that_pause_take_the_same_cycles(patient: bool) -
         *("SliceModel", "RowModel", "UnpackModel"),
     }
     assert moved > 1000
+
+
+@pytest.mark.parametrize("patient", [False, True])
+def test_programs_between_others_that_pause_take_the_same_cycles(patient: bool) -> None:
+    frames, given = 2, 0
+    for name in ("plain", "residual", "zero_point_out"):
+        config = compile_body(SHARED_NETWORKS[name](0), array_of(8, 2, 8)).config
+        beats, cycles = frames * config.i_beats, 8 * frames * sum(one.cycles for one in config.model().actions)
+
+        def use(network: Any) -> Any:
+            return network.run(beats, 1, 10_000, cycles, patient)  # noqa: B023 - called at once
+
+        python, compiled = both(lambda: throttled(config, random.Random(name)), use)  # noqa: B023 - called at once
+        assert compiled == python, name
+        given += len(python[0])
+    assert given > 10
 
 
 def runs(name: str, interval: int | None, compiled: bool) -> list[Any]:

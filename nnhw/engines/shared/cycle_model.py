@@ -102,19 +102,25 @@ def rest_cycles(config: SharedConfig) -> int:
 
 
 class SharedModel:
-    """Cycle model of a shared engine; see `nnhw.engines.timing.CycleModel`."""
+    """Cycle model of a shared engine; see `nnhw.engines.timing.CycleModel`.
+
+    Parameters
+    ----------
+    actions: those of its program for one frame, in order.
+    left: cycles of the current action that are left; before the first frame step functions are loaded, too.
+    """
 
     def __init__(self, config: SharedConfig) -> None:
-        self._actions = tuple(actions(config))
-        assert sum(action.cycles for action in self._actions) == sum(one.total for one in program_cycles(config))
+        self.actions = tuple(actions(config))
+        assert sum(action.cycles for action in self.actions) == sum(one.total for one in program_cycles(config))
         # Step functions are loaded once, in front of the first frame.
-        self._index, self._left = 0, self._actions[0].cycles + load_cycles(config)
+        self._index, self.left = 0, self.actions[0].cycles + load_cycles(config)
         self._buffered = 0
         self.o_valid = False
 
     @property
     def _kind(self) -> str:
-        return self._actions[self._index].kind
+        return self.actions[self._index].kind
 
     def ready(self, o_ready: bool) -> bool:
         """Return whether a beat that is offered in this cycle is taken."""
@@ -131,13 +137,13 @@ class SharedModel:
         self._buffered += gives - leaves
         self.o_valid = self._buffered > 0
         if moves:
-            self._left -= 1
+            self.left -= 1
             # Some actions take no cycle, such as a wait without a gap.
-            while not self._left:
-                self._index = (self._index + 1) % len(self._actions)
-                self._left = self._actions[self._index].cycles
+            while not self.left:
+                self._index = (self._index + 1) % len(self.actions)
+                self.left = self.actions[self._index].cycles
         return moves or leaves
 
     def state(self) -> Hashable:
         """Return the index of the current action, its cycles that are left, and the bytes in the buffer."""
-        return self._index, self._left, self._buffered
+        return self._index, self.left, self._buffered

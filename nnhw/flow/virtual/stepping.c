@@ -7,7 +7,7 @@
 
 typedef int64_t num;
 
-enum kind { PIPELINE, REGISTER, FIFO, WINDOW, POOL, PAD, SLICE, ROW, UNPACK, FORK, JOINED, CONCAT, BROADCAST };
+enum kind { PIPELINE, REGISTER, FIFO, WINDOW, POOL, PAD, SLICE, ROW, UNPACK, FORK, JOINED, CONCAT, BROADCAST, SHARED };
 
 // A ring of moves in which results reach the output buffer, ascending.
 struct queue { num *items, room, first, count; };
@@ -57,7 +57,7 @@ struct node {
     int *in, *out;
     uint8_t *valid;     // of each output
     struct pipeline line;
-    num *table, size;   // PAD: whether a beat is inside; CONCAT: the input of each beat
+    num *table, size;   // PAD: whether a beat is inside; CONCAT: the input of each beat; SHARED: kind and cycles of each action
     union {
         struct { num take, give, taken, left; } reg;
         struct { num words, large, pause, level, high_water, was_full; } fifo;
@@ -70,6 +70,7 @@ struct node {
         struct { num steps, i_steps, o_steps, o_beats, base, beat; } unpack;
         struct { num constants, beat; } concat;
         struct { num beats, start, beat, started; } broadcast;
+        struct { num left, place, buffered; } shared;
     } is;
 };
 
@@ -86,6 +87,23 @@ static int all(const uint8_t *flags, int count) {
     for (int k = 0; k < count; k++)
         if (!flags[k]) return 0;
     return 1;
+}
+
+enum action { WAIT, TAKE, GIVE };
+
+static int shared_step(struct node *n, int i_valid, int o_ready) {
+    num kind = n->table[n->is.shared.place];
+    int gives = kind == GIVE && n->is.shared.buffered < 2, leaves = n->valid[0] && o_ready;
+    int moves = gives || kind == WAIT || (kind == TAKE && i_valid);
+    n->is.shared.buffered += gives - leaves;
+    n->valid[0] = n->is.shared.buffered > 0;
+    n->is.shared.left -= moves;
+    // Some actions take no cycle.
+    while (!n->is.shared.left) {
+        n->is.shared.place = (n->is.shared.place + 2) % n->size;
+        n->is.shared.left = n->table[n->is.shared.place + 1];
+    }
+    return moves || leaves;
 }
 
 static int unpack_last(const struct node *n) { return n->is.unpack.beat == n->is.unpack.o_beats - 1; }
@@ -119,6 +137,7 @@ static void ready(const struct node *n, const uint8_t *i, const uint8_t *o, uint
         return;
     }
     case BROADCAST: return;
+    case SHARED: yes = n->table[n->is.shared.place] == TAKE; break;
     }
     memset(answer, yes, n->inputs);
 }
@@ -279,6 +298,7 @@ static int step(struct node *n, const uint8_t *i, const uint8_t *o) {
         }
         n->is.broadcast.beat = (n->is.broadcast.beat + o[0]) % n->is.broadcast.beats;
         return o[0];
+    case SHARED: return shared_step(n, i_valid, o[0]);
     }
     return 0;
 }
@@ -301,7 +321,7 @@ struct net *net_new(int models, int wires) {
     return net;
 }
 
-static const int PARAMETERS[] = {4, 2, 2, 9, 2, 0, 3, 3, 4, 0, 4, 1, 2};
+static const int PARAMETERS[] = {4, 2, 2, 9, 2, 0, 3, 3, 4, 0, 4, 1, 2, 1};
 
 // Add the model behind the others; `numbers` are its parameters and, for a row, those of its pipeline behind them.
 void net_add(struct net *net, int kind, int inputs, const int *in, int outputs, const int *out, const num *numbers,

@@ -24,6 +24,7 @@ from nnhw.engines.network import Models, Sources, SteppedNetwork, late_inputs, n
 from nnhw.engines.pad import PadModel
 from nnhw.engines.pool import PoolModel
 from nnhw.engines.rows import RowModel
+from nnhw.engines.shared.cycle_model import SharedModel
 from nnhw.engines.slice import SliceModel
 from nnhw.engines.timing import PipelineModel, RegisterModel
 from nnhw.engines.unpack import UnpackModel
@@ -48,6 +49,7 @@ KINDS = (
     JoinedPipelineModel,
     ConcatModel,
     BroadcastModel,
+    SharedModel,
 )
 """In the order of `enum kind` in stepping.c."""
 MOST_WIRES = 64
@@ -127,6 +129,12 @@ def _(model: ConcatModel) -> Numbers:
 @numbers_of.register
 def _(model: BroadcastModel) -> Numbers:
     return (model.beats, model.start), ()
+
+
+@numbers_of.register
+def _(model: SharedModel) -> Numbers:
+    kinds = ("wait", "take", "give")
+    return (model.left,), [number for one in model.actions for number in (kinds.index(one.kind), one.cycles)]
 
 
 _POINTER, _NUMBER, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int

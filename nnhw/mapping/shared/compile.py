@@ -18,10 +18,10 @@ from nnhw.mapping.layers import as_map
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.shared.program.bands import Bands, banded, most_tasks
 from nnhw.mapping.shared.program.fusion import Fusion, fused, fused_cycles, lay_out_fused
-from nnhw.mapping.shared.program.memory_plan import MemoryPlan, memory_map, plan_memory, too_large
+from nnhw.mapping.shared.program.memory_plan import MemoryPlan, input_too_large, memory_map, plan_memory, too_large
 from nnhw.mapping.shared.program.network import TaskNetwork, read_network
 from nnhw.mapping.shared.program.tasks import STREAMING
-from nnhw.mapping.shared.program.tensors import Tensor
+from nnhw.mapping.shared.program.tensors import Tensor, lay_out
 from nnhw.mapping.shared.program.tiles import Tiler
 
 WHOLE = Bands()
@@ -94,7 +94,11 @@ def network_of(body: Graph) -> TaskNetwork:
 
 
 def compile_network(
-    network: TaskNetwork, array: ArrayConfig, bands: Bands = WHOLE, fusions: Sequence[Fusion] = ()
+    network: TaskNetwork,
+    array: ArrayConfig,
+    bands: Bands = WHOLE,
+    fusions: Sequence[Fusion] = (),
+    plan: MemoryPlan | None = None,
 ) -> Compiled:
     """Return a network as a program.
 
@@ -102,6 +106,8 @@ def compile_network(
     ----------
     bands: how the first tasks run in bands; with fewer tasks than stated if the next ones cannot.
     fusions: groups of tasks that run band by band, disjoint and in order.
+    plan: the memory plan of the same tasks, bands and groups, for an array that differs in the size of its memory at
+        most; None: it is made, which takes most of the time.
 
     Raises
     ------
@@ -112,9 +118,9 @@ def compile_network(
     # A task runs in the bands of the input or in those of a group, not in both.
     most = min([most_tasks(tilers, network.source), *(fusion.first for fusion in fusions)])
     bands = replace(bands, tasks=min(bands.tasks, most))
-    plan = plan_memory(network, tensors, tilers, bands.tasks, fusions)
     # The program lies from address 0 on, the values behind it: so its size must be known before places are.
     words = program_words(network, tilers, bands, fusions)
+    plan = plan or plan_memory(network, tensors, tilers, bands.tasks, fusions)
     if words + plan.words > array.words:
         raise too_large(plan, words, array)
     places = {name: words + place for name, place in plan.places.items()}
@@ -122,6 +128,17 @@ def compile_network(
     # Counted without making a word, for the search; a difference would move all values.
     assert len(config.words) == words
     return Compiled(network, config, tensors, plan, _offsets(network, tensors, tilers[-1]), tuple(fusions))
+
+
+def refuse_program(network: TaskNetwork, array: ArrayConfig) -> None:
+    """Raise ProgramTooLarge, without a plan, if program and input alone exceed the memory of an array.
+
+    To know that takes far less time than to compile. The whole input is in memory in any case.
+    """
+    tensors = lay_out(network, array)
+    words, source = program_words(network, tilers_of(network, tensors, array)), tensors[network.source].words(array)
+    if words + source > array.words:
+        raise input_too_large(source, words, array)
 
 
 def _offsets(network: TaskNetwork, tensors: Mapping[str, Tensor], last: Tiler) -> np.ndarray:

@@ -175,5 +175,5 @@ def test_memory_in_block_ram_takes_a_program_in_turns_where_there_is_too_little(
     assert choice.compiled.fusions
     assert choice.cost.ebr <= budget.ebr
     check_program(body, choice.compiled)
-    with pytest.raises(ProgramTooLarge, match=r"the program needs \d+ words of 64 bits, the memory has \d+"):
+    with pytest.raises(ProgramTooLarge, match=r"the program needs at least \d+ words of 64 bits, the memory has \d+"):
         compiled_choice(network, array, replace(budget, ebr=12), ECP5)

@@ -8,9 +8,9 @@ import pytest
 from nnhw.errors import MappingError
 from nnhw.ir import Graph
 from nnhw.ir.ops import WeightedSum
-from nnhw.mapping.shared import Compiled, compile_body, network_of
-from nnhw.mapping.shared.compile import tilers_of
-from nnhw.mapping.shared.program.memory_plan import MemorySearcher, find_lives
+from nnhw.mapping.shared import Compiled, compile_body, compile_network, network_of
+from nnhw.mapping.shared.compile import refuse_program, tilers_of
+from nnhw.mapping.shared.program.memory_plan import MemorySearcher, ProgramTooLarge, find_lives
 from nnhw.mapping.shared.program.tensors import lay_out
 from nnhw.mapping.shared.program.walks import allows, distances
 from nnhw.mapping.shared.settings import MEMORY
@@ -148,3 +148,19 @@ def test_bound_of_a_narrow_beam_changes_no_place(body: Graph) -> None:
     assert wide is not None
     assert search.run() == dict(wide.places())
     assert search.beam(MEMORY.beam, wide.words - 1) is None
+
+
+@pytest.mark.parametrize("words", [451, 452])
+def test_no_plan_is_made_where_program_and_input_have_no_room(words: int) -> None:
+    network, small = network_of(chain(16, 16)), array_of(16, 1, 4, words=words)
+    if words == 452:
+        refuse_program(network, small)
+    else:
+        with pytest.raises(
+            ProgramTooLarge, match="at least 452 words of 64 bits, the memory has 451: .* input 64;"
+        ) as e:
+            refuse_program(network, small)
+        assert e.value.plan is None
+    with pytest.raises(ProgramTooLarge, match=r"needs 470 words .*values 82") as error:
+        compile_network(network, small)
+    assert error.value.plan is not None

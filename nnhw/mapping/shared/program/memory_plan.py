@@ -268,12 +268,14 @@ class ProgramTooLarge(MappingError):
 
     Parameters
     ----------
-    message: for the user. bits: size of the memory that it needs.
+    message: for the user. array: the array.
+    bits: size of the memory that it needs.
+    plan: the places of its values; None: none was made, as program and input alone are too large.
     """
 
-    def __init__(self, message: str, bits: int) -> None:
+    def __init__(self, message: str, array: ArrayConfig, bits: int, plan: MemoryPlan | None) -> None:
         super().__init__(message)
-        self.bits = bits
+        self.array, self.bits, self.plan = array, bits, plan
 
 
 def too_large(plan: MemoryPlan, program: int, array: ArrayConfig) -> ProgramTooLarge:
@@ -283,16 +285,35 @@ def too_large(plan: MemoryPlan, program: int, array: ArrayConfig) -> ProgramTooL
     ----------
     program: words of the program.
     """
-    need, bits = program + plan.words, array.word_bits
+    need = program + plan.words
     # The task during which most is needed: the values that are named are those to be made smaller.
     peak = max(range(-1, max(life.dies for life in plan.lives) + 1), key=plan.live_words)
     names = ", ".join(f"'{life.name}' {life.words}" for life in plan.lives if life.born <= peak <= life.dies)
-    message = (
-        f"the program needs {need} words of {bits} bits, the memory has {array.words}: weights and descriptors "
-        f"{program}, values {plan.words} (most at once: {names}); use fewer bits for weights or activations, smaller "
-        f"feature maps, a larger board, or {STREAMING}"
+    return _too_large(
+        f"{need}", f"values {plan.words} (most at once: {names})", program, array, need * array.word_bits, plan
     )
-    return ProgramTooLarge(message, need * bits)
+
+
+def input_too_large(source: int, program: int, array: ArrayConfig) -> ProgramTooLarge:
+    """Return the error that the program and the input alone do not fit into the memory of an array, with advice.
+
+    Parameters
+    ----------
+    source: words of the input. program: words of the program.
+    """
+    need = program + source
+    return _too_large(f"at least {need}", f"the input {source}", program, array, need * array.word_bits, None)
+
+
+def _too_large(
+    need: str, values: str, program: int, array: ArrayConfig, bits: int, plan: MemoryPlan | None
+) -> ProgramTooLarge:
+    message = (
+        f"the program needs {need} words of {array.word_bits} bits, the memory has {array.words}: weights and "
+        f"descriptors {program}, {values}; use fewer bits for weights or activations, smaller feature maps, a larger "
+        f"board, or {STREAMING}"
+    )
+    return ProgramTooLarge(message, array, bits, plan)
 
 
 def _kept(tensor: Tensor) -> str:

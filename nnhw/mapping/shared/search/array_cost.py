@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from functools import cache
 
 from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.engines.shared import ArrayConfig, StepMemory
@@ -132,7 +133,7 @@ def requantizer_parts(array: ArrayConfig) -> Inventory:
     own = luts(_ties_lc(array)) + _finish(array, number)
     if array.requantizing == Requantizing.DSP:
         return own + luts(array.is_magnitude * array.sum_bits)
-    return own + _multiply_add(array, number)
+    return own + _multiply_add(array.sum_bits, array.digits, array.shifts[0], number)
 
 
 @dataclass(frozen=True)
@@ -143,11 +144,18 @@ class _Term:
     bits: int
 
 
-def _multiply_add(array: ArrayConfig, number: int) -> Inventory:
-    """List a multiply-add, sum * factor + addend, `number` bits wide: partial products, their tree, the addend."""
-    multiple = array.sum_bits + 1
-    total = array.digits * (luts(multiple) + state(multiple))
-    terms = [_Term(2 * digit, multiple) for digit in range(array.digits)]
+@cache
+def _multiply_add(sum_bits: int, digits: int, shift: int, number: int) -> Inventory:
+    """List a multiply-add, sum * factor + addend, `number` bits wide: partial products, their tree, the addend.
+
+    Parameters
+    ----------
+    sum_bits, digits: bits of a sum; digits of a factor, of two bits each.
+    shift: the least shift of its result.
+    """
+    multiple = sum_bits + 1
+    total = digits * (luts(multiple) + state(multiple))
+    terms = [_Term(2 * digit, multiple) for digit in range(digits)]
     while len(terms) > 2:
         following = []
         for index in range(0, len(terms), 2):
@@ -163,7 +171,7 @@ def _multiply_add(array: ArrayConfig, number: int) -> Inventory:
     passed = terms[-1].shift
     total += registered_sum(min(max(terms[0].bits - passed, terms[-1].bits) + 1, number - passed))
     total += registered_sum(passed + 1) + registered_sum(number - passed)
-    return total + register(max(0, passed - array.shifts[0])) + luts(min(passed, array.shifts[0]) / 3)
+    return total + register(max(0, passed - shift)) + luts(min(passed, shift) / 3)
 
 
 def _finish(array: ArrayConfig, number: int) -> Inventory:

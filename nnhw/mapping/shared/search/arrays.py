@@ -24,7 +24,7 @@ from nnhw.families import Cost, Family
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost.arithmetic import dsp_blocks
 from nnhw.mapping.layers import Layer, MatrixLayer
-from nnhw.mapping.shared.compile import Compiled, compile_network
+from nnhw.mapping.shared.compile import Compiled, compile_network, refuse_program
 from nnhw.mapping.shared.program.memory_plan import ProgramTooLarge
 from nnhw.mapping.shared.program.needs import (
     TaskNeeds,
@@ -106,7 +106,11 @@ def choose_array(
         fast = [choice for choice in found if choice.compiled.cycles <= most]
         return min(fast, key=lambda choice: (choice.cost.lc, choice.compiled.cycles))
     if refused:
-        raise min(refused, key=lambda error: error.bits)
+        least = min(refused, key=lambda error: error.bits)
+        if least.plan is None:
+            # Compiled after all, it says more: which values take most.
+            compile_network(network, least.array)
+        raise least
     raise DoesNotFitError(_too_small(reasons, budget))
 
 
@@ -134,16 +138,17 @@ def compiled_choice(network: TaskNetwork, array: ArrayConfig, budget: Budget, fa
     ProgramTooLarge: the memory has too little room for the program and the values.
     """
     if budget.spram:
+        refuse_program(network, array)
         return Choice(compile_fitting(network, array), array_cost(array, family, True))
-    # Memories come in whole block RAMs of the widest shape. The first program is made for more memory than there is: it
-    # tells what is needed.
-    unit, compiled = family.block_ram.modes[0][0], compile_network(network, array)
-    if not cost_fits(_in_block_ram(compiled, unit, family).cost, budget):
-        most = _most_words(array, unit, budget, family)
-        if not most:
-            return None
-        compiled = compile_fitting(network, replace(array, words=most))
-    return _in_block_ram(compiled, unit, family)
+    # Memories come in whole block RAMs of the widest shape. The first program is made for the largest one: it tells
+    # what is needed.
+    unit = family.block_ram.modes[0][0]
+    most = _most_words(array, unit, budget, family)
+    if not most:
+        return None
+    largest = replace(array, words=most)
+    refuse_program(network, largest)
+    return _in_block_ram(compile_fitting(network, largest), unit, family)
 
 
 def _most_words(array: ArrayConfig, unit: int, budget: Budget, family: Family) -> int:
@@ -159,7 +164,8 @@ def _in_block_ram(compiled: Compiled, unit: int, family: Family) -> Choice:
     """Return a program for the same array with a memory in block RAM of only as many words as it needs."""
     need = compiled.program_words + compiled.plan.words
     small = replace(compiled.config.array, words=-(-need // unit) * unit)
-    return Choice(compile_network(compiled.network, small, fusions=compiled.fusions), array_cost(small, family, False))
+    fitted = compile_network(compiled.network, small, fusions=compiled.fusions, plan=compiled.plan)
+    return Choice(fitted, array_cost(small, family, False))
 
 
 def by_speed(

@@ -34,23 +34,29 @@ def compile_fitting(network: TaskNetwork, array: ArrayConfig) -> Compiled:
     """
     try:
         return compile_network(network, array)
-    except ProgramTooLarge:
-        fusions = _Search(network, array).best()
+    except ProgramTooLarge as error:
+        search = _Search(network, array, error.plan)
+        fusions = search.best()
         if fusions is None:
             raise
-        return compile_network(network, array, fusions=fusions)
+        return compile_network(network, array, fusions=fusions, plan=search.plan(fusions))
 
 
 class _Search:
-    """Searches for groups of tasks that run band by band; see `compile_fitting`."""
+    """Searches for groups of tasks that run band by band; see `compile_fitting`.
 
-    def __init__(self, network: TaskNetwork, array: ArrayConfig) -> None:
+    Parameters
+    ----------
+    plan: the memory plan with no task band by band, if it is known.
+    """
+
+    def __init__(self, network: TaskNetwork, array: ArrayConfig, plan: MemoryPlan | None) -> None:
         self.network, self.array = network, array
         self.tensors = lay_out(network, array)
         self.tilers = tilers_of(network, self.tensors, array)
         self.spans = [span for span in fusable(network, self.tilers) if span[1] - span[0] <= MEMORY.longest]
         self._turns: dict[Fusion, tuple[int, int]] = {}
-        self._planned: tuple[Fusions, MemoryPlan] | None = None
+        self._planned: tuple[Fusions, MemoryPlan] | None = None if plan is None else ((), plan)
 
     def best(self) -> Fusions | None:
         """Return groups of tasks with which the program fits; None if none were found.
@@ -69,7 +75,7 @@ class _Search:
             if first is None:
                 return None
             for fusions in islice(self._roomy(begun, first), MEMORY.plans):
-                if self._program(fusions) + self._plan(fusions).words <= self.array.words:
+                if self._program(fusions) + self.plan(fusions).words <= self.array.words:
                     return fusions
                 if following is None and not any(map(self._group(fusions, first).covers, self._tight(fusions))):
                     following = fusions
@@ -157,7 +163,7 @@ class _Search:
     def _program(self, fusions: Fusions) -> int:
         return program_words(self.network, self.tilers) + sum(self._added(fusion)[1] for fusion in fusions)
 
-    def _plan(self, fusions: Fusions) -> MemoryPlan:
+    def plan(self, fusions: Fusions) -> MemoryPlan:
         """Return the memory plan with some groups; the last one is cached, as it is asked for several times."""
         if self._planned is None or self._planned[0] != fusions:
             tensors = lay_out_fused(self.network, self.array, fusions)
@@ -167,7 +173,7 @@ class _Search:
 
     def _tight(self, fusions: Fusions) -> list[int]:
         """Return the tasks during which the values in memory take more words than there are."""
-        plan, room = self._plan(fusions), self.array.words - self._program(fusions)
+        plan, room = self.plan(fusions), self.array.words - self._program(fusions)
         found = []
         for task in range(len(self.tilers)):
             # Words are marked rather than added up, as values may overlap.

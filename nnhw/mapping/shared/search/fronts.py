@@ -13,7 +13,9 @@ from nnhw.families import Cost, Family
 from nnhw.ir import Graph
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import accelerator_cost
+from nnhw.mapping.least_weights import refuse_weights
 from nnhw.mapping.mapper import Mapper
+from nnhw.mapping.reader import read_layers
 from nnhw.mapping.shared.settings import NEIGHBOURS
 
 
@@ -25,10 +27,15 @@ class Fronts:
     body: graph of these layers.
     board, family: name of the board, and its device family.
     budget: resources of the whole device.
+
+    Raises
+    ------
+    DoesNotFitError: there are many of them, and their weights alone exceed the budget.
     """
 
     def __init__(self, body: Graph, board: str, budget: Budget, family: Family) -> None:
         self.body, self.board, self.budget, self.family = body, board, budget, family
+        refuse_weights(read_layers(body), budget, family)
         # DSP blocks that the shared engine does not use would be idle, so they are free here.
         self.lavish = replace(family, dsp_lc=0, dense_dsp=family.dsp.multiplies_and_adds)
         self._made: dict[tuple[int, int, int], Accelerator | None] = {}

@@ -234,7 +234,12 @@ class Segment:
         self._timed: list[_Timed] = []
         self._costed: dict[ArrayConfig, Option | None] = {}
         self._live: dict[int, int] = {}
-        self._frontiers: dict[int, list[Option]] = {}
+        self._reset()
+
+    def _reset(self) -> None:
+        """Forget which arrays are fast enough: as if no interval had been asked for yet."""
+        self._interval, self._frontier = 0, list[Option]()
+        self._slow = [(array, timed) for timed in self._timed for array in timed.arrays]
 
     @cached_property
     def transfers(self) -> int:
@@ -245,13 +250,22 @@ class Segment:
 
     def within(self, interval: int) -> list[Option]:
         """Return the arrays of at most so many cycles per frame that no other one beats in all resources."""
-        if interval not in self._frontiers:
+        if interval < self._interval:
+            self._reset()
+        if interval > self._interval:
             self._time(interval)
-            timed = [one for one in self._timed if one.cycles <= interval]
-            options = [self._option(array, one) for one in timed for array in one.arrays]
-            fast = [option for option in options if option is not None and option.cycles <= interval]
-            self._frontiers[interval] = [fast[index] for index in frontier([option.cost for option in fast])]
-        return self._frontiers[interval]
+            # Most intervals are a little longer than the one before: only the arrays that were too slow are looked at.
+            arrays, self._slow, found = self._slow, [], list(self._frontier)
+            for array, timed in arrays:
+                option = self._option(array, timed) if timed.cycles <= interval else None
+                # Exact cycles may be more than estimated.
+                if option is not None and option.cycles <= interval:
+                    found.append(option)
+                elif option is not None or timed.cycles > interval:
+                    self._slow.append((array, timed))
+            self._frontier = [found[index] for index in frontier([option.cost for option in found])]
+            self._interval = interval
+        return self._frontier
 
     def settle(self, option: Option) -> None:
         """Compile the program of an option, and replace estimates by exact numbers.
@@ -260,8 +274,8 @@ class Segment:
         """
         plain = self._arrays.sized(option.array, CHAINS.most_words)
         bits = plain.word_bits
-        # They hold the estimate that is replaced here.
-        self._frontiers.clear()
+        # The options so far hold the estimate that is replaced here.
+        self._reset()
         # Stays so unless the program can be made: the array is then known not to run these layers.
         self._costed[plain] = None
         try:
@@ -305,6 +319,7 @@ class Segment:
                 if most is None or timed.cycles * ARRAYS.slower < most:
                     most = timed.cycles
                     self._timed.append(timed)
+                    self._slow += [(own, timed) for own in timed.arrays]
 
     def _estimate(self, shape: ArrayConfig, array: ArrayConfig) -> _Timed:
         """Return the estimates for an array, which may stream weights; `shape` is the same array without that."""
