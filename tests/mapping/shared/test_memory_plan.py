@@ -157,7 +157,7 @@ def test_no_plan_is_made_where_program_and_input_have_no_room(words: int) -> Non
         refuse_program(network, small)
     else:
         with pytest.raises(
-            ProgramTooLarge, match="at least 452 words of 64 bits, the memory has 451: .* input 64;"
+            ProgramTooLarge, match=r"at least 452 words of 64 bits, the memory has 451: .* input 64;"
         ) as e:
             refuse_program(network, small)
         assert e.value.plan is None
