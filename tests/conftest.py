@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from nnhw.engines.network import stepped_by
+from nnhw.flow.virtual.stepping import compiled_network
+
 pytest_plugins = ["tests.marking", "tests.ordering"]
 
 # Before torch is imported: its threads would fight for the cores with the other processes, of the tests or not.
@@ -81,6 +84,13 @@ def kept(pytestconfig: pytest.Config) -> Path:
 def compiled_cache(kept: Path) -> Path:
     """The part of it for compiled hardware."""
     return kept / "virtual"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def stepped(kept_apart: None) -> Iterator[None]:
+    """Step cycle models by compiled C, as builds do; `flow/test_stepping.py` compares that with Python."""
+    with stepped_by(compiled_network):
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

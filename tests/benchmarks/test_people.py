@@ -8,37 +8,47 @@ from pathlib import Path
 import pytest
 
 from benchmarks.__main__ import main
+from benchmarks.people import running
 from benchmarks.people.corpus import MODELS
 from benchmarks.people.running import PAGE, RESULTS, run
-from benchmarks.people.steps import outcome
+from benchmarks.people.steps import front, mapping, outcome
 from benchmarks.people.table import page
 from nnhw.errors import InputError
 
-TWO = ("mlp_relu", "quant_sensor")
 
-
-def test_people_runs_models_through_and_keeps_what_the_same_code_gave(tmp_path: Path) -> None:
+def test_people_runs_a_model_through_and_keeps_what_the_same_code_gave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     results, text = tmp_path / "people.json", tmp_path / "networks.md"
     arguments = ["people", "--board", "ulx3s_85f", "--results", str(results), "--page", str(text)]
-    models = [word for name in TWO for word in ("--model", name)]
-    assert main([*arguments, *models]) == 0
+    assert main([*arguments, "--model", "mlp_relu"]) == 0
     document = json.loads(results.read_text(encoding="utf-8"))
-    assert list(document["models"]) == list(TWO)
-    for row in document["models"].values():
-        assert [row[step]["outcome"] for step in ("quantize", "capture", "lower")] == ["done"] * 3
-        mapped = row["boards"]["ulx3s_85f"]
-        assert mapped["outcome"] == "done"
-        assert mapped["cycles"] > 0
-    assert text.read_text(encoding="utf-8") == page(document)
+    assert list(document["models"]) == ["mlp_relu"]
     row = document["models"]["mlp_relu"]
-    row["boards"]["ulx3s_85f"]["cycles"] = -1  # what is kept is not run again
+    assert [row[step]["outcome"] for step in ("quantize", "capture", "lower")] == ["done"] * 3
+    mapped = row["boards"]["ulx3s_85f"]
+    assert mapped["outcome"] == "done"
+    assert mapped["cycles"] > 0
+    assert text.read_text(encoding="utf-8") == page(document)
+
+    asked = list[list[str]]()
+    monkeypatch.setattr(running, "_step", lambda words, limit_s: asked.append(words) or {"outcome": "done"})
+    mapped["cycles"] = -1  # what is kept is not run again
     results.write_text(json.dumps(document), encoding="utf-8")
     kept = run(["ulx3s_85f"], ["mlp_relu"], 120.0, results)
     assert kept["models"]["mlp_relu"]["boards"]["ulx3s_85f"]["cycles"] == -1
-    row["boards"]["ulx3s_85f"]["code"] = "older"
+    assert asked == []
+    mapped["code"] = "older"
     results.write_text(json.dumps(document), encoding="utf-8")
     again = run(["ulx3s_85f"], ["mlp_relu"], 120.0, results)
-    assert again["models"]["mlp_relu"]["boards"]["ulx3s_85f"]["cycles"] > 0
+    assert "cycles" not in again["models"]["mlp_relu"]["boards"]["ulx3s_85f"]
+    assert [(words[0], words[-1]) for words in asked] == [("mlp_relu", "ulx3s_85f")]
+
+
+def test_a_quantized_model_is_captured_and_lowered_as_it_is(tmp_path: Path) -> None:
+    row = front("quant_sensor", tmp_path)
+    assert [row[step]["outcome"] for step in ("quantize", "capture", "lower")] == ["done"] * 3
+    assert mapping("quant_sensor", tmp_path, "ulx3s_85f")["outcome"] == "done"
 
 
 def test_people_rejects_a_model_that_the_corpus_does_not_have(tmp_path: Path) -> None:

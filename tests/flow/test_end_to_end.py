@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ from nnhw.flow.implementation.synthesis import Netlist
 from nnhw.flow.options import Options
 from nnhw.flow.pipeline import Build, build_file
 from nnhw.frontend import load_source
-from tests.conftest import SMALL_NET
+from tests.flow.test_patching import NET, OPTIONS
 from tests.marks import covering
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,21 +37,24 @@ BuildOn = Callable[[str, float | None, str], Build]
 
 @pytest.fixture(scope="module")
 def build_on(tmp_path_factory: pytest.TempPathFactory) -> BuildOn:
-    """Build the small network for a board, a clock and a folder: once for all tests, as placing takes most of them."""
+    """Build a network for a board, a clock and a folder: once for all tests, as placing takes most of them.
+
+    For the iCEBreaker it is that of `test_patching.py`, so that its placement is found there.
+    """
     place = tmp_path_factory.mktemp("boards")
-    (place / "small.py").write_text(SMALL_NET.format(seed=1), encoding="utf-8")
+    (place / "net.py").write_text(NET.format(seed=1, width=32), encoding="utf-8")
 
     @functools.cache
     def build(board: str, clock_hz: float | None, folder: str) -> Build:
-        options = Options(clock_hz=clock_hz, seeds=1, frames=2, netlist_frames=2)
-        return build_file(str(place / "small.py"), board, options, out=place / board / folder)
+        options = dataclasses.replace(OPTIONS, clock_hz=clock_hz, frames=2, netlist_frames=2)
+        return build_file(str(place / "net.py"), board, options, out=place / board / folder)
 
     return build
 
 
 @pytest.mark.parametrize(("board", "clock_hz"), covering(BUILT, (BUILT[0], BUILT[-1])))
 def test_end_to_end_bitstream_holds_its_clock_and_computes_the_model(
-    small_net: str, build_on: BuildOn, board: str, clock_hz: float | None
+    build_on: BuildOn, board: str, clock_hz: float | None
 ) -> None:
     build = build_on(board, clock_hz, "one")
     report = build.report
@@ -63,9 +67,10 @@ def test_end_to_end_bitstream_holds_its_clock_and_computes_the_model(
     assert report["cycles"]["interval"]["simulated"] == report["cycles"]["interval"]["predicted"]
     assert report["cycles"]["latency"]["simulated"] == report["cycles"]["latency"]["predicted"]
     assert report["resources"]["ebr"]["used"] == report["resources"]["ebr"]["estimated"]
-    images = np.random.default_rng(1).random((5, 1, 4, 4)).astype(np.float32) - np.float32(0.5)
+    images = np.random.default_rng(1).random((5, 1, 16, 16)).astype(np.float32) - np.float32(0.5)
+    model = load_source(build.path.parents[1] / "net.py").model
     with nnhw.open(build) as device:
-        assert (device(images) == nnhw.reference(load_source(small_net).model)(images)).all()
+        assert (device(images) == nnhw.reference(model)(images)).all()
 
 
 def test_end_to_end_second_folder_is_equal_and_not_placed_again(

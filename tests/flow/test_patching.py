@@ -107,9 +107,7 @@ def unpacked(build: Path) -> AscLayout:
 def test_patched_bitstream_is_that_of_a_whole_build(
     network: Callable[..., Source], finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as uncached:
-        uncached.setenv("NNHW_CACHE", "off")
-        whole = build(network(2), tmp_path / "whole").path
+    whole = build(network(2), tmp_path / "whole").path
     notes = Notes()
     with monkeypatch.context() as patched_only:
         patched_only.setattr(bitstream, "build_bitstream", None)

@@ -9,7 +9,6 @@ import numpy as np
 from nnhw.accelerator import stream_order
 from nnhw.boards import load_board
 from nnhw.families import ECP5
-from nnhw.flow.implementation.synthesis import synthesize
 from nnhw.flow.virtual.device_hardware import make_linked_device
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.shared import choose_array, network_of
@@ -20,6 +19,7 @@ from tests.hdl.shared.bench import check, run_engine
 from tests.mapping.bodies import codes_of
 from tests.mapping.shared.networks import NETWORKS
 from tests.mapping.shared.programs import check_program
+from tests.synthesized import facts_of
 
 BOARD = load_board("ulx3s_25f")
 BODY = NETWORKS["wide"](0)
@@ -49,11 +49,11 @@ def test_an_array_of_the_ecp5_takes_the_blocks_of_the_cost_model(tmp_path: Path)
     accelerator, _ = map_program(BODY, BOARD.name, array)
     assert BOARD.uart is not None
     device = make_linked_device(accelerator, 60_000_000, BOARD.uart)
-    netlist = synthesize(top_of(device, BOARD, 60e6).rtlil, BOARD, tmp_path, dsp=True)
-    assert netlist.resources.dsp == array.dsp_lanes * array.simd == CHOICE.cost.dsp
-    assert abs(netlist.resources.lc - CHOICE.cost.lc - ECP5.room.link.lc) < 0.1 * netlist.resources.lc
-    assert netlist.resources.ebr == CHOICE.cost.ebr + ECP5.room.link.ebr
-    in_luts = [memory for memory in netlist.memories if "constants" in memory.name]
+    made = facts_of(top_of(device, BOARD, 60e6).rtlil, BOARD, tmp_path, dsp=True)
+    assert made["dsp"] == array.dsp_lanes * array.simd == CHOICE.cost.dsp
+    assert abs(made["lc"] - CHOICE.cost.lc - ECP5.room.link.lc) < 0.1 * made["lc"]
+    assert made["ebr"] == CHOICE.cost.ebr + ECP5.room.link.ebr
+    in_luts = [ebr for name, ebr in made["memories"].items() if "constants" in name]
     assert in_luts
-    assert not any(memory.ebr for memory in in_luts)
-    assert netlist.cells["TRELLIS_DPR16X4"] * 4 >= array.drains * array.constant_bits
+    assert not any(in_luts)
+    assert made["cells"]["TRELLIS_DPR16X4"] * 4 >= array.drains * array.constant_bits

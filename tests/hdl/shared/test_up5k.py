@@ -8,7 +8,6 @@ from pathlib import Path
 from nnhw.boards import load_board
 from nnhw.engines.shared.array import Requantizing
 from nnhw.families import ICE40
-from nnhw.flow.implementation.synthesis import synthesize
 from nnhw.flow.virtual.device_hardware import make_linked_device
 from nnhw.mapping.shared.compile import network_of
 from nnhw.mapping.shared.program.needs import task_needs, with_widths
@@ -17,6 +16,7 @@ from nnhw.mapping.shared.shared_accelerator import map_program
 from tests.flow.designs import top_of
 from tests.mapping.shared.networks import CURVED
 from tests.mapping.shared.programs import array_of
+from tests.synthesized import facts_of
 
 BOARD = load_board("icebreaker")
 
@@ -28,9 +28,9 @@ def test_a_step_memory_of_the_up5k_takes_the_blocks_of_the_cost_model(tmp_path: 
     accelerator, _ = map_program(body, BOARD.name, array)
     assert BOARD.uart is not None
     device = make_linked_device(accelerator, 24_000_000, BOARD.uart)
-    netlist = synthesize(top_of(device, BOARD, 24e6).rtlil, BOARD, tmp_path, dsp=True)
+    made = facts_of(top_of(device, BOARD, 24e6).rtlil, BOARD, tmp_path, dsp=True)
     taken, plain = (array_cost(one, ICE40, True) for one in (array, replace(array, step_memory=None)))
-    assert netlist.resources.ebr == taken.ebr + ICE40.room.link.ebr > plain.ebr + ICE40.room.link.ebr + 2
-    lookups = [memory for memory in netlist.memories if "lookup" in memory.name]
+    assert made["ebr"] == taken.ebr + ICE40.room.link.ebr > plain.ebr + ICE40.room.link.ebr + 2
+    lookups = [ebr for name, ebr in made["memories"].items() if "lookup" in name]
     assert len(lookups) == 3
-    assert sum(memory.ebr for memory in lookups) == taken.ebr - plain.ebr
+    assert sum(lookups) == taken.ebr - plain.ebr
