@@ -14,7 +14,8 @@ MEANINGS: dict[str, str] = {
     "synth": "synthesizes with yosys",
     "pnr": "places and routes",
     "slow": "takes longer than half a second, or starts other commands that do",
-    "long": "is one more row of a table whose other rows run the same code; `make test-long` runs it",
+    "long": "is one more row of a table whose other rows run the same code, or joins what other tests check apart; "
+    "`make test-long` runs it",
 }
 
 FAST = "not rtl and not synth and not pnr and not slow and not long"
@@ -119,7 +120,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "frontend/test_agreement.py::test_agreement_of_a_model_is_up_to_rounding": ("slow",),
     "frontend/test_brevitas.py::test_brevitas_is_imported_for_its_own_models_alone": ("slow",),
     "frontend/test_brevitas.py::test_case_is_built_and_equal_or_refused_by_name": ("slow",),
-    "frontend/test_brevitas.py::test_example_equals_brevitas_in_rtl": ("rtl", "synth", "slow", "long"),
+    "frontend/test_brevitas.py::test_example_equals_brevitas_in_rtl": ("rtl", "synth", "slow"),
     "frontend/test_brevitas.py::test_tfc_equals_brevitas_in_rtl": ("rtl", "synth", "slow"),
     "frontend/test_brevitas.py::test_example_tells_real_digits": ("slow",),
     "frontend/test_brevitas.py::test_model_file_goes_through_check_and_ir": ("slow",),
@@ -127,7 +128,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "frontend/test_graphs.py::test_what_nnhw_ir_writes_is_read_back_and_is_a_model": ("slow",),
     "frontend/test_onnx.py::test_case_is_built_and_equal_or_refused_by_name": ("slow",),
     "frontend/test_onnx.py::test_commands_of_the_page_run": ("slow",),
-    "frontend/test_onnx.py::test_example_equals_reference_in_rtl": ("rtl", "synth", "slow", "long"),
+    "frontend/test_onnx.py::test_example_equals_reference_in_rtl": ("rtl", "synth", "slow"),
     "frontend/test_onnx.py::test_export_of_brevitas_is_the_model_of_brevitas": ("slow",),
     "frontend/test_onnx.py::test_files_of_both_exporters_come_in": ("slow",),
     "frontend/test_onnx.py::test_node_test_of_integers_is_exact_in_rtl": ("rtl", "synth", "slow"),
@@ -199,6 +200,36 @@ MARKS: dict[str, tuple[str, ...]] = {
     "test_wheel.py": ("slow",),
 }
 
+# Test or file, below tests, that only `make test-long` runs, as it joins what others check apart --> which ones do.
+LONG: dict[str, str] = {
+    "benchmarks/test_mutants.py::test_what_tells_nothing_is_no_kill": "the other tests of the file",
+    "dynamo/test_dynamo.py::test_dynamo_finds_the_build_of_another_process": "`.._finds_it_on_disk` in this process",
+    "flow/test_chain.py::test_cycles_of_every_engine_are_counted_in_simulation": "flow/test_record_cycles.py",
+    "flow/test_denoise.py::test_denoise_runs_in_rtl_with_the_predicted_cycles": (
+        "mapping/test_schedule.py, flow/test_fusion.py"
+    ),
+    "flow/test_fusion.py::test_a_device_measures_layers_that_take_turns": "flow/test_measuring.py",
+    "flow/test_style.py::test_shared_engine_makes_borders_of_what_pooling_reads_and_of_what_leaves": (
+        "mapping/shared/test_programs.py, with the golden model"
+    ),
+    "frontend/test_brevitas.py::test_example_equals_brevitas_in_rtl": "`test_tfc_equals_brevitas_in_rtl`",
+    "frontend/test_onnx.py::test_example_equals_reference_in_rtl": "`test_node_test_of_integers_is_exact_in_rtl`",
+    "frontend/test_pt2e.py::test_program_equals_reference_in_rtl": "its cases up to the graph; flow/ from there on",
+    "frontend/test_tflite.py::test_tflite_network_equals_reference_in_rtl": (
+        "its cases up to the graph; flow/ from there on"
+    ),
+    "hdl/link/test_ftdi.py::test_device_loads_its_program_from_the_flash_before_the_driver_has_the_pins": (
+        "hdl/link/test_flash.py"
+    ),
+    "hdl/link/test_shared.py::test_shared_engine_runs_one_network_after_the_other": "flow/test_running.py",
+    "searching/test_search.py::test_a_worker_of_dask_and_this_process_share_a_study": (
+        "`test_two_processes_share_the_trials`"
+    ),
+    "sim/test_rescaled.py": "sim/test_networks.py",
+    "sim/test_simulate.py::test_simulate_pins_at_ports_of_either_speed_behind_a_phy": "hdl/link",
+    "test_wheel.py::test_wheel_registers_the_backend_of_torch_compile": "`test_wheel_builds_and_simulates`",
+}
+
 # Test, below tests --> patterns of the ids of those rows of its table that `make test` runs; its other rows are `long`.
 # Rows are kept that differ in kind: an operator, an engine, a board, a link, a width of its own; where a table is a
 # product of cases and patterns of stalls, each case keeps the pattern without stalls and one with.
@@ -245,9 +276,9 @@ ROWS: dict[str, tuple[str, ...]] = {
     "flow/test_chain.py::test_engines_in_a_row_equal_the_ir_at_everything_they_store": ("depthwise",),
     "flow/test_end_to_end.py::test_end_to_end_bitstream_holds_its_clock_and_computes_the_model": ("icebreaker-None",),
     "flow/test_foreign_folder.py::test_changed_facts_give_messages_when_a_report_is_made": ("capture*", "map*"),
-    "flow/test_fusion.py::test_layers_that_take_turns_equal_the_ir_at_everything_they_store": ("planes", "residual"),
+    "flow/test_fusion.py::test_layers_that_take_turns_equal_the_ir_at_everything_they_store": ("planes",),
     "flow/test_gates.py::test_gates_equal_reference_in_rtl": ("mobilenet_v3",),
-    "flow/test_measuring.py::test_device_counts_the_cycles_of_the_parts_and_of_nothing_else": ("*-4", "grouped-1"),
+    "flow/test_measuring.py::test_device_counts_the_cycles_of_the_parts_and_of_nothing_else": ("grouped-*",),
     "flow/test_netlist.py::test_netlist_computes_the_model": ("icebreaker",),
     "flow/test_netlist.py::test_netlist_computes_the_model_through_the_pins_of_each_link": ("icebreaker-spi",),
     "flow/test_netlist.py::test_netlist_shows_a_product_whose_clock_is_cut": ("ulx3s_25f",),
@@ -300,11 +331,10 @@ ROWS: dict[str, tuple[str, ...]] = {
         "models-tfc_1w2a",
     ),
     "frontend/test_brevitas_loops.py::test_last_states_of_layers_are_read": ("<lambda>-options3",),
-    "frontend/test_brevitas_loops.py::test_mapped_recurrent_layer_equals_its_graph_in_each_stage": ("lstm", "rnn"),
+    "frontend/test_brevitas_loops.py::test_mapped_recurrent_layer_equals_its_graph_in_each_stage": ("lstm",),
     "frontend/test_brevitas_loops.py::test_recurrent_layer_equals_brevitas_in_each_step_of_any_length": (
         "lstm, coupled, ranges alike",
-        "lstm, quantizers shared",
-        "rnn*",
+        "rnn, two layers, both directions",
     ),
     "frontend/test_brevitas_loops.py::test_states_begin_as_the_codes_of_what_is_given": ("start0",),
     "frontend/test_loop_capture.py::test_recurrent_model_equals_pytorch_for_any_number_of_steps": (
@@ -320,7 +350,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     ),
     "frontend/test_onnx.py::test_files_of_both_exporters_come_in": ("False",),
     "frontend/test_pt2e.py::test_program_equals_its_own_evaluation": ("float_weights", "tensor2", "xnnpack_int8"),
-    "frontend/test_support.py::test_examples_equal_reference_in_rtl": ("0", "3"),
+    "frontend/test_support.py::test_examples_equal_reference_in_rtl": ("0",),
     "hdl/shared/test_counters.py::test_records_take_what_is_predicted_and_their_waits": (
         "dsp-*",
         "pairs, streaming-random-none",
@@ -343,8 +373,8 @@ ROWS: dict[str, tuple[str, ...]] = {
         "ties*-0",
         "wide-0",
     ),
-    "hdl/test_cores.py::test_core_on_axi_stream_equals_the_ir": ("padded_bipolar", "wide_input"),
-    "hdl/test_cores.py::test_core_on_wishbone_equals_the_ir": ("padded_bipolar", "wide_input"),
+    "hdl/test_cores.py::test_core_on_axi_stream_equals_the_ir": ("padded_bipolar",),
+    "hdl/test_cores.py::test_core_on_wishbone_equals_the_ir": ("wide_input",),
     "hdl/test_engine.py::test_engine_equals_ir_and_prediction": ("*-none-none", "*-random-random"),
     "hdl/test_engine.py::test_engine_equals_ir_for_random_networks": ("[!7]*",),
     "hdl/test_engines.py::test_engine_equals_golden_and_cycle_model": ("*-none-none", "*-bursts-bursts"),
@@ -395,31 +425,33 @@ ROWS: dict[str, tuple[str, ...]] = {
     ),
     "nn/test_pairs.py::test_block_lowers_exactly": ("*-8-8",),
     "passes/test_factors.py::test_random_decimal_scales_are_never_refused": ("[0-3]",),
-    "sim/test_attention.py::test_product_in_rtl_equals_ir_and_prediction": ("class_token", "softmax_of_heads"),
+    "sim/test_attention.py::test_product_in_rtl_equals_ir_and_prediction": ("softmax_of_heads",),
     "sim/test_benches.py::test_bench_engine_passes": ("convert_narrow_3", "matmul_folded"),
     "sim/test_networks.py::test_network_in_rtl_equals_ir_and_prediction": (
         "bordered_bipolar",
         "depthwise",
-        "gated_*",
-        "pooled",
         "rescaled",
         "residual_of_sums",
-        "series",
         "squeeze_and_excitation",
-        "upsampled",
-        "zero_point",
     ),
     "sim/test_rescaled.py::test_residual_network_equals_its_graph": ("streaming",),
     "sim/test_simulate.py::test_simulate_accelerator_equals_ir_and_prediction": ("mixed",),
-    "sim/test_simulate.py::test_simulate_pins_survives_faults": ("ftdi-slow-faults", "spi-faults", "uart-slow-faults"),
+    "sim/test_simulate.py::test_simulate_pins_survives_faults": (
+        "spi-faults",
+        "uart-slow-faults",
+    ),
     "sim/test_simulate.py::test_simulate_pins_survives_faults_on_a_usb_of_another_clock": ("usb",),
+    "flow/test_sequences.py::test_recurrent_network_runs_on_every_link": ("3-True-auto",),
+    "flow/test_activations.py::test_mlp_of_8_bits_with_common_steps_equals_reference_in_rtl": ("tanh",),
 }
 
 
 def marks_of(test: str) -> set[str]:
     """Return the marks of a test, named by its id below tests, without the parameters."""
-    places = [place for place in MARKS if f"{test}/".startswith((f"{place}/", f"{place}::"))]
-    return {mark for place in places for mark in MARKS[place]}
+    marks = {place: set(marks) for place, marks in MARKS.items()}
+    for place in LONG:
+        marks[place] = marks.get(place, set()) | {"long"}
+    return set().union(*(own for place, own in marks.items() if f"{test}/".startswith((f"{place}/", f"{place}::"))))
 
 
 def is_kept(test: str, row: str) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.marking import TESTS, WATCH, MarkMissingError, needed, pytest_ignore_collect
-from tests.marks import FAST, MARKS, MEANINGS, marks_of
+from tests.marks import FAST, LONG, MARKS, MEANINGS, marks_of
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,9 @@ def test_a_test_without_the_mark_is_refused_what_it_starts_and_what_it_loads(tmp
 
 
 def test_table_names_what_there_is() -> None:
-    gone = [place for place in MARKS if not (TESTS / place.partition("::")[0]).exists()]
-    named = [place.split("::") for place in MARKS if "::" in place]
+    places = [*MARKS, *LONG]
+    gone = [place for place in places if not (TESTS / place.partition("::")[0]).exists()]
+    named = [place.split("::") for place in places if "::" in place]
     gone += [test for file, test in named if f"def {test}(" not in (TESTS / file).read_text(encoding="utf-8")]
     assert gone == []
     assert {mark for marks in MARKS.values() for mark in marks} <= MEANINGS.keys()
@@ -57,6 +58,7 @@ def test_marks_of_a_folder_a_file_and_a_test_add_up() -> None:
     assert marks_of("hdl/shared/test_ecp5.py::test_x") == {"rtl", "slow"}
     assert marks_of("mapping/test_mapper.py::test_x") == set()
     assert marks_of("hdlx/test_y.py::test_x") == set()
+    assert marks_of("sim/test_rescaled.py::test_x") == {"rtl", "long"}
 
 
 def test_fast_is_the_expression_of_make_and_leaves_out_every_mark() -> None:

@@ -36,14 +36,14 @@ def check(network: Network, **how: Any) -> Found:
 
 
 @pytest.mark.usefixtures("deep_fifos")
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(networks())
 def test_drawn_network_equals_reference_from_ir_to_golden_stages(network: Network) -> None:
     assert check(network, mapped=True).counts["frames"] > 0
 
 
 @needs_simulator
-@settings(max_examples=3)
+@settings(max_examples=2)
 @given(networks().filter(branched))
 def test_drawn_network_equals_reference_in_rtl(network: Network) -> None:
     assert check(network, simulated=True).counts["rtl_frames"] > 0
