@@ -20,7 +20,6 @@ from nnhw.flow.implementation import bitstream, place
 from nnhw.flow.implementation.bitstream import names
 from nnhw.flow.implementation.place import PlacedDesign
 from nnhw.flow.implementation.synthesis import Netlist
-from nnhw.flow.options import Options
 from nnhw.flow.pipeline import Build, build_file
 from nnhw.frontend import load_source
 from tests.flow.test_patching import NET, OPTIONS
@@ -89,14 +88,14 @@ def test_end_to_end_second_folder_is_equal_and_not_placed_again(
     assert inside == []
 
 
-def test_end_to_end_stops_at_a_clock_that_is_missed(
-    small_net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_end_to_end_stops_at_a_clock_that_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def half_as_fast(netlist: Netlist, *_: object, **options: object) -> Iterator[PlacedDesign]:
         yield PlacedDesign(netlist.folder, 1, 200e6, 100e6, netlist.resources, ())
 
+    path = tmp_path / "net.py"
+    path.write_text(NET.format(seed=1, width=32), encoding="utf-8")
     monkeypatch.setattr(bitstream, "place_seeds", half_as_fast)
     with pytest.raises(TimingError, match=r"^timing: .* MHz is needed, but the best of 1 seeds reaches .* --clock \d+"):
-        build_file(small_net, "icebreaker", Options(clock_hz=200e6, seeds=1, frames=0), out=tmp_path / "b")
+        build_file(str(path), "icebreaker", dataclasses.replace(OPTIONS, clock_hz=200e6), out=tmp_path / "b")
     assert not (tmp_path / "b" / "design.bin").exists()
     assert not list((tmp_path / "b").glob(".partial*"))
