@@ -118,7 +118,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "flow/test_wide_numbers.py::test_wide_numbers_equal_reference_in_rtl": ("rtl", "synth", "slow"),
     "flow/test_wide_numbers.py::test_wide_numbers_equal_reference_up_to_golden_stages": ("slow",),
     "frontend/test_agreement.py::test_agreement_of_a_model_is_up_to_rounding": ("slow",),
-    "frontend/test_brevitas.py::test_brevitas_is_imported_for_its_own_models_alone": ("slow",),
+    "frontend/test_brevitas.py::test_packages_of_doors_are_imported_for_their_own_models_alone": ("slow",),
     "frontend/test_brevitas.py::test_case_is_built_and_equal_or_refused_by_name": ("slow",),
     "frontend/test_brevitas.py::test_example_equals_brevitas_in_rtl": ("rtl", "synth", "slow"),
     "frontend/test_brevitas.py::test_tfc_equals_brevitas_in_rtl": ("rtl", "synth", "slow"),
@@ -133,7 +133,6 @@ MARKS: dict[str, tuple[str, ...]] = {
     "frontend/test_onnx.py::test_files_of_both_exporters_come_in": ("slow",),
     "frontend/test_onnx.py::test_node_test_of_integers_is_exact_in_rtl": ("rtl", "synth", "slow"),
     "frontend/test_onnx.py::test_node_tests_of_known_operators_have_their_results": ("slow",),
-    "frontend/test_onnx.py::test_packages_are_imported_with_the_first_file_alone": ("slow",),
     "frontend/test_onnx.py::test_tfc_of_the_zoo_has_the_sums_of_the_network_by_hand": ("slow",),
     "frontend/test_onnx.py::test_float_file_is_calibrated_on_the_command_line": ("slow",),
     "frontend/test_pt2e.py::test_commands_of_the_page_run": ("slow",),
@@ -202,13 +201,20 @@ MARKS: dict[str, tuple[str, ...]] = {
 
 # Test or file, below tests, that only `make test-long` runs, as it joins what others check apart --> which ones do.
 LONG: dict[str, str] = {
+    "benchmarks/test_compiled.py::test_row_is_equal_and_counts_what_ran_where": "dynamo/test_dynamo.py",
     "benchmarks/test_mutants.py::test_what_tells_nothing_is_no_kill": "the other tests of the file",
+    "benchmarks/test_networks.py::test_network_ai8x_mnist_has_the_golden_accumulators": (
+        "the other networks of the file"
+    ),
     "dynamo/test_dynamo.py::test_dynamo_finds_the_build_of_another_process": "`.._finds_it_on_disk` in this process",
     "flow/test_chain.py::test_cycles_of_every_engine_are_counted_in_simulation": "flow/test_record_cycles.py",
     "flow/test_denoise.py::test_denoise_runs_in_rtl_with_the_predicted_cycles": (
         "mapping/test_schedule.py, flow/test_fusion.py"
     ),
     "flow/test_fusion.py::test_a_device_measures_layers_that_take_turns": "flow/test_measuring.py",
+    "flow/test_sequences.py::test_example_streams_what_the_model_gives": (
+        "nn/test_recurrent_examples.py, and the other tests of the file"
+    ),
     "flow/test_style.py::test_shared_engine_makes_borders_of_what_pooling_reads_and_of_what_leaves": (
         "mapping/shared/test_programs.py, with the golden model"
     ),
@@ -221,12 +227,18 @@ LONG: dict[str, str] = {
     "hdl/link/test_ftdi.py::test_device_loads_its_program_from_the_flash_before_the_driver_has_the_pins": (
         "hdl/link/test_flash.py"
     ),
+    "hdl/link/test_ftdi.py::test_flash_is_programmed_beside_an_ftdi_device": "hdl/link/test_flash.py",
     "hdl/link/test_shared.py::test_shared_engine_runs_one_network_after_the_other": "flow/test_running.py",
+    "hdl/test_cores.py::test_wishbone_bench_finds_an_interrupt_without_a_result": (
+        "`test_core_on_wishbone_equals_the_ir`"
+    ),
     "searching/test_search.py::test_a_worker_of_dask_and_this_process_share_a_study": (
         "`test_two_processes_share_the_trials`"
     ),
     "sim/test_rescaled.py": "sim/test_networks.py",
-    "sim/test_simulate.py::test_simulate_pins_at_ports_of_either_speed_behind_a_phy": "hdl/link",
+    "sim/test_simulate.py::test_simulate_pins_at_ports_of_either_speed_behind_a_phy": (
+        "`test_simulate_pins_survives_faults_on_a_usb_of_another_clock`"
+    ),
     "test_wheel.py::test_wheel_registers_the_backend_of_torch_compile": "`test_wheel_builds_and_simulates`",
 }
 
@@ -389,7 +401,6 @@ ROWS: dict[str, tuple[str, ...]] = {
     "hdl/test_window.py::test_window_never_reads_what_it_writes": ("*-none-none", "*-random-alternating"),
     "hdl/link/test_driver.py::test_driver_loads_programs_into_the_gateware": ("Harmful",),
     "hdl/link/test_driver.py::test_driver_runs_the_gateware": ("12-5-*", "30-250-Harmful"),
-    "hdl/link/test_ftdi.py::test_flash_is_programmed_beside_an_ftdi_device": ("running",),
     "hdl/link/test_ftdi.py::test_ftdi_device_answers_the_driver_and_the_flash_hears_nothing": ("24000000-*",),
     "hdl/link/test_linked_engine.py::test_device_answers_images_back_to_back": (
         "1-1-1-*",
@@ -443,6 +454,22 @@ ROWS: dict[str, tuple[str, ...]] = {
     "sim/test_simulate.py::test_simulate_pins_survives_faults_on_a_usb_of_another_clock": ("usb",),
     "flow/test_sequences.py::test_recurrent_network_runs_on_every_link": ("3-True-auto",),
     "flow/test_activations.py::test_mlp_of_8_bits_with_common_steps_equals_reference_in_rtl": ("tanh",),
+    "sim/test_benches.py::test_bench_engine_catches_mutant": ("InvertedOutput*",),
+    "nn/test_examples.py::test_example_is_right_on_the_whole_test_set": ("mnist_mlp",),
+    "hdl/test_requantizer_table.py::test_requantizer_equals_golden_for_every_sum": (
+        "*-1",
+        "search*-3",
+        "double-3",
+    ),
+    "hdl/test_arithmetic.py::test_dot_product_of_ecp5_cells_equals_raw_sums": (
+        "formats*-9",
+        "formats0-*",
+        "formats1-16",
+    ),
+    "hdl/link/test_uart.py::test_receiver_reads_a_line_that_is_off_and_whose_edges_jitter": (
+        "5-*",
+        "16-*",
+    ),
 }
 
 

@@ -16,25 +16,32 @@ SECONDS = {"pnr": 6.0, "synth": 2.0, "rtl": 2.0, "slow": 2.0}
 """What a test takes for each of its marks, about; without any, a tenth."""
 LONGEST = (
     "test_readme.py",
+    "frontend/test_brevitas.py",
+    "frontend/test_support.py",
+    "dynamo/test_dynamo.py",
     "flow/test_end_to_end.py",
     "sim/test_simulate.py",
-    "frontend/test_support.py",
-    "frontend/test_brevitas.py",
-    "frontend/test_brevitas_loops.py",
-    "flow/test_netlist.py",
     "test_lint.py",
-    "dynamo/test_dynamo.py",
-    "sim/test_networks.py",
     "searching/test_search.py",
+    "flow/test_netlist.py",
+    "flow/test_place.py",
     "flow/test_sequences.py",
-    "flow/test_style.py",
-    "hdl/test_cores.py",
-    "frontend/test_loop_capture.py",
     "flow/test_patching.py",
+    "flow/test_style.py",
+    "frontend/test_onnx.py",
+    "frontend/test_brevitas_loops.py",
+    "flow/test_synthesis.py",
+    "frontend/test_loop_capture.py",
+    "flow/test_running.py",
+    "hdl/test_cores.py",
+    "hdl/link/test_ftdi.py",
     "export/test_driver.py",
-    "test_docs.py",
 )
-"""Files that take longer than their marks say, the longest first; below tests."""
+"""Files that take longer than their marks say, the longest first; below tests.
+
+Of the first ones every second does not start yosys or nextpnr: what these compile when they run for the first time is
+then there for both processes.
+"""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
