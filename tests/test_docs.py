@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import importlib
 import re
-import runpy
 import shlex
 import warnings
 from pathlib import Path
@@ -16,6 +15,7 @@ from typer.testing import CliRunner
 
 from nnhw.boards import load_board
 from nnhw.cli import app
+from tests.programs import run_command, run_program
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -91,19 +91,6 @@ def test_board_file_of_the_page_is_one(tmp_path: Path) -> None:
     assert load_board(str(path)).resources.spram == 4
 
 
-def run(words: list[str]) -> str:
-    """Run a command of nnhw or a Python program in this process; return what a command prints.
-
-    To import PyTorch, in a process for each, takes longer than most of what they do.
-    """
-    if words[0] == "python":
-        runpy.run_path(words[1], run_name="__main__")
-        return ""
-    done = CliRunner().invoke(app, words[1:], env={"COLUMNS": "100"})
-    assert done.exit_code == 0, f"{words}\n{done.output}"
-    return done.stdout
-
-
 def test_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = (DOCS / "tutorial.md").read_text(encoding="utf-8")
@@ -115,7 +102,7 @@ def test_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         words = shlex.split(line)
         if words[:2] == ["nnhw", "build"] and "--stop-at" not in words:
             words += ["--stop-at", "elaborate"]  # place and route of other networks is in other tests
-        shown[" ".join(words)] = run(words)
+        shown[" ".join(words)] = (run_program if words[0] == "python" else run_command)(*words[1:])
     assert "no problems" in shown["nnhw check --calibrate calibration.npy first.py"]
     assert Path("results.npy").exists()
     core = (DOCS / "how-to" / "own-design.md").read_text(encoding="utf-8")

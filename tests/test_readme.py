@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from typer.testing import CliRunner
 
 import nnhw
 from nnhw.cli import app
+from tests.programs import run_command, run_program
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -40,15 +39,6 @@ def commands() -> list[str]:
     return [line for line in lines if line]
 
 
-def run(folder: Path, arguments: list[str]) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, f"{arguments}\n{done.stdout}{done.stderr}"
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder like a checkout, as far as the commands look at it."""
@@ -62,14 +52,10 @@ def test_readme_commands_run_in_their_order(folder: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(folder)
     for command in commands():
         words = shlex.split(command)
-        if words[:2] == ["nnhw", "doctor"]:
-            outputs[words[1]] = run(folder, ["-m", *words])
-        elif words[0] == "nnhw":  # in this process: to import torch takes longer than most of what they do
-            done = CliRunner().invoke(app, [*words[1:], *FASTER.get(words[1], [])], env={"COLUMNS": "100"})
-            assert done.exit_code == 0, f"{command}\n{done.output}"
-            outputs[words[1]] = done.stdout
+        if words[0] == "nnhw":
+            outputs[words[1]] = run_command(*words[1:], *FASTER.get(words[1], []))
         elif words[0] == "python":
-            run(folder, words[1:])
+            run_program(*words[1:])
         else:
             assert command in ELSEWHERE
     assert "everything that a build needs is here" in outputs["doctor"]
@@ -78,7 +64,7 @@ def test_readme_commands_run_in_their_order(folder: Path, monkeypatch: pytest.Mo
     assert "300 images in" in outputs["run"]
     assert re.search(r"on the device: accuracy 9\d\.\d\d%: \d+ of 300 right", outputs["run"])
     assert "mnist_mlp" in outputs["report"]
-    assert "equality: 300 of 300" in run(folder, ["examples/demo.py", "build/mnist_mlp-icebreaker"])
+    assert "equality: 300 of 300" in run_program("examples/demo.py", "build/mnist_mlp-icebreaker")
 
 
 def test_readme_python_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +14,7 @@ from nnhw.errors import ToolError
 from nnhw.flow.virtual import compiled, native
 from nnhw.flow.virtual.compiled import find_cc
 from nnhw.frontend import load_source
+from tests.programs import run_program
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(find_cc() is None, reason="needs a C compiler (gcc, clang, or 'pip install ziglang')")
@@ -69,12 +68,7 @@ def test_link_c_without_a_compiler_is_a_message(monkeypatch: pytest.MonkeyPatch)
     )
 
 
-def test_example_exports_compiles_and_compares(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "export_c.py"), str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-    )
-    assert "300 of 300 results equal nnhw.reference" in done.stdout
+def test_example_exports_compiles_and_compares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    printed = run_program("examples/export_c.py", str(tmp_path))
+    assert "300 of 300 results equal nnhw.reference" in printed

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import re
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -85,8 +83,7 @@ def test_example_is_what_its_script_makes_and_tells_digits(monkeypatch: pytest.M
 
 def test_program_of_the_page_runs() -> None:
     (program,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    exec(program, {"__name__": "__main__"})
 
 
 def goldens(name: str) -> tuple[np.ndarray, np.ndarray]:
