@@ -1,4 +1,4 @@
-"""Python programs and commands of pages, run in this process: to import PyTorch takes longer than most of what they do."""
+"""Programs and commands of pages, run in this process: to import PyTorch takes longer than most of what they do."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ def run_program(*words: str) -> str:
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
         patch.setattr(sys, "argv", list(words))
         patch.syspath_prepend(str(Path(words[0]).resolve().parent))
+        status = None
         try:
             runpy.run_path(words[0], run_name="__main__")
         except SystemExit as end:
-            assert not end.code, f"{words} ended with {end.code}\n{printed.getvalue()}"
+            status = end.code
+    assert not status, f"{words} ended with {status}\n{printed.getvalue()}"
     return printed.getvalue()
 
 
