@@ -216,13 +216,7 @@ LONG: dict[str, str] = {
     "export/test_c_transformers.py::test_vision_transformer_of_the_examples_is_equal_everywhere": (
         "`test_keyword_transformer_is_equal_everywhere`"
     ),
-    "flow/test_attention.py::test_attention_equals_reference_in_rtl": (
-        "sim/test_attention.py, and the tests of the file with the golden model"
-    ),
     "flow/test_chain.py::test_cycles_of_every_engine_are_counted_in_simulation": "flow/test_record_cycles.py",
-    "flow/test_chain.py::test_engines_in_a_row_equal_the_ir_at_everything_they_store": (
-        "`test_programs_of_all_engines_are_loaded_and_run`"
-    ),
     "flow/test_denoise.py::test_denoise_runs_in_rtl_with_the_predicted_cycles": (
         "mapping/test_schedule.py, flow/test_fusion.py"
     ),
@@ -230,17 +224,7 @@ LONG: dict[str, str] = {
     "flow/test_fusion.py::test_cycles_of_layers_that_take_turns_are_counted_for_each_of_them": (
         "flow/test_record_cycles.py"
     ),
-    "flow/test_measuring.py::test_device_with_layers_behind_counts_its_program_and_measures_no_parts": (
-        "the other tests of the file"
-    ),
-    "flow/test_netlist.py::test_netlist_computes_the_model_through_the_pins_of_each_link": (
-        "`test_netlist_computes_the_model`, sim/test_simulate.py"
-    ),
-    "flow/test_netlist.py::test_netlist_that_is_silent_is_a_link_error": "the other tests of the file",
     "flow/test_own_engine.py::test_example_equals_its_reference_in_rtl": "`test_wrong_hardware_is_found_in_rtl`",
-    "flow/test_record_cycles.py::test_bipolar_codes_of_layers_in_front_are_the_same_numbers_in_the_program": (
-        "flow/test_style.py"
-    ),
     "flow/test_running.py::test_running_a_program_measures_its_layers": "flow/test_measuring.py",
     "flow/test_savings.py::test_merged_layers_equal_reference_in_rtl": (
         "the other tests of the file, with the golden model"
@@ -264,9 +248,6 @@ LONG: dict[str, str] = {
         "hdl/link/test_flash.py"
     ),
     "hdl/link/test_ftdi.py::test_flash_is_programmed_beside_an_ftdi_device": "hdl/link/test_flash.py",
-    "hdl/link/test_ftdi.py::test_ftdi_device_bears_bits_too_many_and_too_few": (
-        "`test_ftdi_device_bears_zeros_while_a_frame_waits_for_its_engine`"
-    ),
     "hdl/link/test_shared.py::test_shared_engine_runs_one_network_after_the_other": "flow/test_running.py",
     "hdl/test_cores.py::test_axi_bench_finds_results_that_end_in_the_wrong_place": "sim/test_benches.py",
     "hdl/test_cores.py::test_wishbone_bench_finds_an_interrupt_without_a_result": (
@@ -276,17 +257,13 @@ LONG: dict[str, str] = {
         "`test_two_processes_share_the_trials`"
     ),
     "sim/test_rescaled.py": "sim/test_networks.py",
-    "sim/test_simulate.py::test_simulate_accelerator_counts_the_cycles_of_a_program": "flow/test_record_cycles.py",
-    "sim/test_simulate.py::test_simulate_pins_at_ports_of_either_speed_behind_a_phy": (
-        "`test_simulate_pins_survives_faults_on_a_usb_of_another_clock`"
-    ),
     "test_wheel.py::test_wheel_registers_the_backend_of_torch_compile": "`test_wheel_builds_and_simulates`",
 }
 
 # Test, below tests --> patterns of the ids of those rows of its table that `make test` runs; its other rows are `long`.
 # A pattern behind "!" takes rows out of those.
 # Rows are kept that differ in kind: an operator, an engine, a board, a link, a width of its own; where a table is a
-# product of cases and patterns of stalls, each case keeps the pattern without stalls and one with.
+# product of cases and patterns of stalls, each engine keeps a pattern with and one without, and each case one of them.
 ROWS: dict[str, tuple[str, ...]] = {
     "benchmarks/test_cmsis.py::test_vector_equals_rtl": ("conv_4",),
     "benchmarks/test_networks.py::test_network_equals_its_reference_behind_every_pass": (
@@ -311,6 +288,7 @@ ROWS: dict[str, tuple[str, ...]] = {
         "gelu",
         "prelu",
     ),
+    "flow/test_activations.py::test_mlp_of_8_bits_with_common_steps_equals_reference_in_rtl": ("tanh",),
     "flow/test_attention.py::test_attention_equals_reference_from_ir_to_golden_stages": (
         "across",
         "bmm",
@@ -320,18 +298,23 @@ ROWS: dict[str, tuple[str, ...]] = {
         "tokens",
         "written_out",
     ),
+    "flow/test_attention.py::test_attention_equals_reference_in_rtl": ("masked",),
     "flow/test_attention.py::test_random_attention_equals_reference_from_ir_to_golden_stages": ("1", "3"),
     "flow/test_bitstream.py::test_build_bitstream_is_whole_the_same_each_time_and_names_no_folder_of_this_machine": (
         "icebreaker",
     ),
     "flow/test_bitstream.py::test_build_bitstream_leaves_nothing_on_ctrl_c": ("pack", "synthesize"),
+    "flow/test_chain.py::test_engines_in_a_row_equal_the_ir_at_everything_they_store": ("depthwise",),
     "flow/test_end_to_end.py::test_end_to_end_bitstream_holds_its_clock_and_computes_the_model": ("icebreaker-None",),
     "flow/test_foreign_folder.py::test_changed_facts_give_messages_when_a_report_is_made": ("capture*", "map*"),
     "flow/test_fusion.py::test_layers_that_take_turns_equal_the_ir_at_everything_they_store": ("planes",),
     "flow/test_gates.py::test_gates_equal_reference_in_rtl": ("mobilenet_v3",),
     "flow/test_measuring.py::test_device_counts_the_cycles_of_the_parts_and_of_nothing_else": ("grouped-*",),
+    "flow/test_measuring.py::test_device_measures_each_part_as_predicted": ("grouped",),
     "flow/test_netlist.py::test_netlist_computes_the_model": ("icebreaker",),
+    "flow/test_netlist.py::test_netlist_computes_the_model_through_the_pins_of_each_link": ("icebreaker-spi",),
     "flow/test_netlist.py::test_netlist_shows_a_product_whose_clock_is_cut": ("ulx3s_25f",),
+    "flow/test_netlist.py::test_netlist_that_is_silent_is_a_link_error": ("icebreaker",),
     "flow/test_normalized.py::test_normalized_networks_equal_reference_in_rtl": ("two",),
     "flow/test_normalized.py::test_softmaxes_equal_the_interpreter_in_rtl": ("masked_tokens",),
     "flow/test_orders.py::test_orders_equal_reference_from_ir_to_golden_stages": (
@@ -363,6 +346,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "flow/test_retuning.py::test_retuned_bitstream_is_what_place_and_route_makes_of_its_netlist": ("ulx3s_25f",),
     "flow/test_running.py::test_running_device_takes_an_input_with_a_zero_point_as_bytes": ("first2-streaming",),
     "flow/test_running.py::test_running_rejects_hardware_that_is_swapped_in_a_batch": ("and back",),
+    "flow/test_sequences.py::test_recurrent_network_runs_on_every_link": ("3-True-auto",),
     "flow/test_several_outputs.py::test_heads_equal_their_graph_in_hardware": ("maps of two sizes",),
     "flow/test_stepping.py::test_mapped_networks_are_stepped_to_the_same_cycles": ("*-None", "residual-2000"),
     "flow/test_style.py::test_layers_that_no_array_runs_have_engines_behind_the_shared_one": ("signed",),
@@ -408,6 +392,31 @@ ROWS: dict[str, tuple[str, ...]] = {
     "frontend/test_onnx.py::test_files_of_both_exporters_come_in": ("False",),
     "frontend/test_pt2e.py::test_program_equals_its_own_evaluation": ("float_weights", "tensor2", "xnnpack_int8"),
     "frontend/test_support.py::test_examples_equal_reference_in_rtl": ("0",),
+    "hdl/link/test_driver.py::test_driver_loads_programs_into_the_gateware": ("Harmful",),
+    "hdl/link/test_driver.py::test_driver_runs_the_gateware": ("12-5-*", "30-250-Harmful"),
+    "hdl/link/test_flash.py::test_device_prefers_the_program_of_the_link": ("1", "43?", "500"),
+    "hdl/link/test_ftdi.py::test_ftdi_device_answers_the_driver_and_the_flash_hears_nothing": ("24000000-*",),
+    "hdl/link/test_ftdi.py::test_ftdi_device_bears_bits_too_many_and_too_few": ("1",),
+    "hdl/link/test_linked_engine.py::test_device_answers_images_back_to_back": (
+        "1-1-1-*",
+        "12-5-7-*",
+        "33-3-240-none-none",
+        "7-240-240-random-random",
+    ),
+    "hdl/link/test_program.py::test_device_runs_the_program_that_was_loaded": (
+        "1-1-0-1-*",
+        "12-5-3-7-*",
+        "3-700-0-24-random-random",
+        "7-24?-*-none-none",
+    ),
+    "hdl/link/test_rates.py::test_driver_finds_the_fastest_rate": ("able-4-0", "refusing-16-1"),
+    "hdl/link/test_shared.py::test_shared_engine_refuses_what_is_wrong": ("11-3", "6-2"),
+    "hdl/link/test_spi.py::test_spi_device_answers_images_through_its_pins": ("5", "7"),
+    "hdl/link/test_spi.py::test_spi_device_answers_whatever_the_transfers_are": ("0-1", "7-3"),
+    "hdl/link/test_uart.py::test_receiver_reads_a_line_that_is_off_and_whose_edges_jitter": ("5-*", "16-*"),
+    "hdl/link/test_uart.py::test_uart_device_answers_through_its_pins": ("16000000-1.02", "12000000-0.98", "6000000-*"),
+    "hdl/link/test_uart.py::test_uart_device_comes_back_to_the_faster_rate_whatever_the_token": ("1", "139"),
+    "hdl/link/test_uart.py::test_uart_device_speaks_the_rate_of_its_host": ("divisors1",),
     "hdl/shared/test_counters.py::test_records_take_what_is_predicted_and_their_waits": (
         "dsp-*",
         "pairs, streaming-random-none",
@@ -430,6 +439,12 @@ ROWS: dict[str, tuple[str, ...]] = {
         "ties*-0",
         "wide-0",
     ),
+    "hdl/test_arithmetic.py::test_dot_product_of_ecp5_cells_equals_raw_sums": (
+        "formats*-9",
+        "formats0-*",
+        "formats1-16",
+    ),
+    "hdl/test_cells.py::test_dsp_block_equals_the_plain_products": ("*-3-*", "signed(8)-unsigned(8)-1-*"),
     "hdl/test_cores.py::test_core_on_axi_stream_equals_the_ir": ("padded_bipolar",),
     "hdl/test_cores.py::test_core_on_wishbone_equals_the_ir": ("wide_input",),
     "hdl/test_engine.py::test_engine_equals_ir_and_prediction": ("*-none-none", "*-random-random"),
@@ -442,6 +457,8 @@ ROWS: dict[str, tuple[str, ...]] = {
         "!norm_wide-bursts-bursts",
     ),
     "hdl/test_matrix_product.py::test_matrix_product_equals_golden_and_cycle_model": ("*-none-none", "*-random-random"),
+    "hdl/test_pairwise.py::test_pairwise_equals_golden_and_cycle_model": ("*-none-none", "*-random-random"),
+    "hdl/test_requantizer_table.py::test_requantizer_equals_golden_for_every_sum": ("*-1", "search*-3", "double-3"),
     "hdl/test_schedules.py::test_accelerator_with_large_ram_equals_ir_and_prediction": ("random-bursts",),
     "hdl/test_states.py::test_state_comes_back_in_each_step_and_begins_anew": (
         "20-4-*",
@@ -450,29 +467,6 @@ ROWS: dict[str, tuple[str, ...]] = {
         "300-1-40-2-False-True",
     ),
     "hdl/test_window.py::test_window_never_reads_what_it_writes": ("*-random-alternating",),
-    "hdl/link/test_driver.py::test_driver_loads_programs_into_the_gateware": ("Harmful",),
-    "hdl/link/test_driver.py::test_driver_runs_the_gateware": ("12-5-*", "30-250-Harmful"),
-    "hdl/link/test_ftdi.py::test_ftdi_device_answers_the_driver_and_the_flash_hears_nothing": ("24000000-*",),
-    "hdl/link/test_linked_engine.py::test_device_answers_images_back_to_back": (
-        "1-1-1-*",
-        "12-5-7-*",
-        "33-3-240-none-none",
-        "7-240-240-random-random",
-    ),
-    "hdl/link/test_program.py::test_device_runs_the_program_that_was_loaded": (
-        "1-1-0-1-*",
-        "12-5-3-7-*",
-        "3-700-0-24-random-random",
-        "7-24?-*-none-none",
-    ),
-    "hdl/link/test_rates.py::test_driver_finds_the_fastest_rate": ("able-4-0", "refusing-16-1"),
-    "hdl/link/test_spi.py::test_spi_device_answers_images_through_its_pins": ("5", "7"),
-    "hdl/link/test_uart.py::test_uart_device_answers_through_its_pins": (
-        "16000000-1.02",
-        "12000000-0.98",
-        "6000000-*",
-    ),
-    "hdl/link/test_uart.py::test_uart_device_speaks_the_rate_of_its_host": ("divisors1",),
     "mapping/shared/test_fusion.py::test_layers_that_take_turns_compute_what_they_do_one_after_the_other": (
         "[!d]*-16x4x4",
         "s[!e]*-4x2x4",
@@ -489,9 +483,11 @@ ROWS: dict[str, tuple[str, ...]] = {
         "first_relu_0.0",
         "last_gelu_0.0",
     ),
+    "nn/test_examples.py::test_example_is_right_on_the_whole_test_set": ("mnist_mlp",),
     "nn/test_pairs.py::test_block_lowers_exactly": ("*-8-8",),
     "passes/test_factors.py::test_random_decimal_scales_are_never_refused": ("[0-3]",),
     "sim/test_attention.py::test_product_in_rtl_equals_ir_and_prediction": ("softmax_of_heads",),
+    "sim/test_benches.py::test_bench_engine_catches_mutant": ("InvertedOutput*",),
     "sim/test_benches.py::test_bench_engine_passes": ("matmul_folded",),
     "sim/test_networks.py::test_network_in_rtl_equals_ir_and_prediction": (
         "bordered_bipolar",
@@ -502,55 +498,8 @@ ROWS: dict[str, tuple[str, ...]] = {
     ),
     "sim/test_rescaled.py::test_residual_network_equals_its_graph": ("streaming",),
     "sim/test_simulate.py::test_simulate_accelerator_equals_ir_and_prediction": ("mixed",),
-    "sim/test_simulate.py::test_simulate_pins_survives_faults": (
-        "spi-faults",
-        "uart-slow-faults",
-    ),
+    "sim/test_simulate.py::test_simulate_pins_survives_faults": ("spi-faults", "uart-slow-faults"),
     "sim/test_simulate.py::test_simulate_pins_survives_faults_on_a_usb_of_another_clock": ("usb",),
-    "flow/test_sequences.py::test_recurrent_network_runs_on_every_link": ("3-True-auto",),
-    "flow/test_activations.py::test_mlp_of_8_bits_with_common_steps_equals_reference_in_rtl": ("tanh",),
-    "sim/test_benches.py::test_bench_engine_catches_mutant": ("InvertedOutput*",),
-    "nn/test_examples.py::test_example_is_right_on_the_whole_test_set": ("mnist_mlp",),
-    "hdl/test_requantizer_table.py::test_requantizer_equals_golden_for_every_sum": (
-        "*-1",
-        "search*-3",
-        "double-3",
-    ),
-    "hdl/test_arithmetic.py::test_dot_product_of_ecp5_cells_equals_raw_sums": (
-        "formats*-9",
-        "formats0-*",
-        "formats1-16",
-    ),
-    "hdl/link/test_uart.py::test_receiver_reads_a_line_that_is_off_and_whose_edges_jitter": (
-        "5-*",
-        "16-*",
-    ),
-    "flow/test_measuring.py::test_device_measures_each_part_as_predicted": ("grouped",),
-    "hdl/test_pairwise.py::test_pairwise_equals_golden_and_cycle_model": (
-        "*-none-none",
-        "*-random-random",
-    ),
-    "hdl/test_cells.py::test_dsp_block_equals_the_plain_products": (
-        "*-3-*",
-        "signed(8)-unsigned(8)-1-*",
-    ),
-    "hdl/link/test_uart.py::test_uart_device_comes_back_to_the_faster_rate_whatever_the_token": (
-        "1",
-        "139",
-    ),
-    "hdl/link/test_flash.py::test_device_prefers_the_program_of_the_link": (
-        "1",
-        "43?",
-        "500",
-    ),
-    "hdl/link/test_spi.py::test_spi_device_answers_whatever_the_transfers_are": (
-        "0-1",
-        "7-3",
-    ),
-    "hdl/link/test_shared.py::test_shared_engine_refuses_what_is_wrong": (
-        "11-3",
-        "6-2",
-    ),
 }
 
 
