@@ -211,7 +211,9 @@ LONG: dict[str, str] = {
     "benchmarks/test_people.py::test_people_runs_a_model_through_and_keeps_what_the_same_code_gave": (
         "`test_a_quantized_model_is_captured_and_lowered_as_it_is`"
     ),
-    "dynamo/test_dynamo.py::test_dynamo_finds_the_build_of_another_process": "`.._finds_it_on_disk` in this process",
+    "dynamo/test_dynamo.py::test_dynamo_finds_the_build_of_another_process": (
+        "`test_dynamo_builds_once_for_all_batches_and_finds_it_on_disk`"
+    ),
     "dynamo/test_example.py": "dynamo/test_dynamo.py",
     "export/test_c_transformers.py::test_vision_transformer_of_the_examples_is_equal_everywhere": (
         "`test_keyword_transformer_is_equal_everywhere`"
@@ -240,9 +242,11 @@ LONG: dict[str, str] = {
     ),
     "frontend/test_brevitas.py::test_example_equals_brevitas_in_rtl": "`test_tfc_equals_brevitas_in_rtl`",
     "frontend/test_onnx.py::test_example_equals_reference_in_rtl": "`test_node_test_of_integers_is_exact_in_rtl`",
-    "frontend/test_pt2e.py::test_program_equals_reference_in_rtl": "its cases up to the graph; flow/ from there on",
+    "frontend/test_pt2e.py::test_program_equals_reference_in_rtl": (
+        "the other tests of the file up to the graph, those of flow/ from the graph to RTL"
+    ),
     "frontend/test_tflite.py::test_tflite_network_equals_reference_in_rtl": (
-        "its cases up to the graph; flow/ from there on"
+        "the other tests of the file up to the graph, those of flow/ from the graph to RTL"
     ),
     "hdl/link/test_ftdi.py::test_device_loads_its_program_from_the_flash_before_the_driver_has_the_pins": (
         "hdl/link/test_flash.py"

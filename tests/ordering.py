@@ -39,8 +39,7 @@ LONGEST = (
 )
 """Files that take longer than their marks say, the longest first; below tests.
 
-Of the first ones every second does not start yosys or nextpnr: what these compile when they run for the first time is
-then there for both processes.
+The first two do not both start nextpnr: its first run compiles its WebAssembly, and two at once would compile it twice.
 """
 
 
