@@ -150,6 +150,14 @@ class ArrayConfig:
     row_steps: bool = False
     partial_sums: bool = False
 
+    def __hash__(self) -> int:
+        """Return the hash of all parameters, which is kept: a search looks arrays up in tables hundreds of times."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(tuple(getattr(self, field.name) for field in dataclasses.fields(self)))
+
     def __post_init__(self) -> None:
         problems = [
             f"{name} must be a power of two up to {most}, given {value}"

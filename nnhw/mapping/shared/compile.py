@@ -200,7 +200,7 @@ def program_words(
     network: TaskNetwork, tilers: Sequence[Tiler], bands: Bands = WHOLE, fusions: Sequence[Fusion] = ()
 ) -> int:
     """Return the words of a program: step functions, descriptors, constants, weights."""
-    words, head = [sum(map(tiler.record_words, tiler.tiles)) for tiler in tilers], descriptor_words(tilers[0].array)
+    words, head = [tiler.total(tiler.record_words) for tiler in tilers], descriptor_words(tilers[0].array)
     end = head * (network.output in network.values) + load_words(functions_of(tilers), tilers[0].array)
     for fusion in fusions:
         # The records of these tasks are those of their bands, which `fused_cycles` counts.

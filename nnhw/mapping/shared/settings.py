@@ -91,7 +91,9 @@ class ChainSearch:
 
     most_engines: engines in a row, at most.
     most_cuts: places at which a network is cut, at most; those of a deeper one are thinned out evenly.
-    growths: factors from an interval at which no engines fit to the next one that is tried: a large one, then a small.
+    growth: factor from an interval at which no engines fit to one at which they do, below which the search ends.
+    larger: products of the largest array that is looked at for some layers, as a multiple of the smallest one that is
+        fast enough for them.
     beam: ways to run the first layers that are kept for each number of layers: those that take least of the device.
     most_cycles: cycles per product of the network at which the search gives up.
     rounds: times that estimates at one interval are replaced by exact ones.
@@ -99,8 +101,9 @@ class ChainSearch:
     """
 
     most_engines: int = 4
-    most_cuts: int = 28
-    growths: tuple[float, ...] = (1.1, 1.01)
+    most_cuts: int = 20
+    growth: float = 1.01
+    larger: int = 4
     beam: int = 24
     most_cycles: int = 4
     rounds: int = 30

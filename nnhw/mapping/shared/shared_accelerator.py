@@ -36,6 +36,8 @@ from nnhw.mapping.shared.search.fitting import compile_body
 from nnhw.mapping.shared.search.fronts import Fronts
 from nnhw.mapping.shared.search.pairs import Pairing
 from nnhw.mapping.shared.search.partition import Partition, partitions
+from nnhw.mapping.shared.search.segments import segment_of
+from nnhw.mapping.shared.search.works import Works
 from nnhw.mapping.shared.settings import NEIGHBOURS
 
 LOGGER = logging.getLogger("nnhw.mapping")
@@ -100,6 +102,7 @@ class _Ways:
         self.refused: list[MappingError] = []
         self.products = 0
         self._least: dict[int, int] = {}
+        self._works = Works()
 
     def try_all(self) -> None:
         """Map the network in all ways that may be worth it: no layer behind the shared engine, then one, and so on."""
@@ -122,7 +125,7 @@ class _Ways:
     @cached_property
     def excess(self) -> DoesNotFitError | None:
         """Why no array holds the weights of all layers; None: one may."""
-        need, held = layer_weight_bits(read_layers(self.body)), memory_bits(self.budget, self.family)
+        need, held = layer_weight_bits(self._layers), memory_bits(self.budget, self.family)
         if need <= held:
             return None
         return DoesNotFitError(
@@ -143,8 +146,7 @@ class _Ways:
         most = MOST_IN_FRONT_ROOMY if self._is_roomy else MOST_IN_FRONT
         for partition in partitions(self.body, most, behind, self._may_fit):
             try:
-                loaded, sent = partition.front is None, partition.behind is None
-                network = replace(network_of(partition.shared), loaded=loaded, sent=sent)
+                network = self._network(partition)
                 self.products = max(self.products, network.products)
                 # With each further layer in front, fewer products are left.
                 if self._is_roomy and network.products < NEIGHBOURS.least_shared * self.products:
@@ -158,11 +160,33 @@ class _Ways:
                 self._least[front] = cycles
                 yield _Way(partition, network, cycles)
 
+    def _network(self, partition: Partition) -> TaskNetwork:
+        """Return the tasks of a shared engine; all ways of cutting have the same ones. Raises: MappingError."""
+        front, behind = partition.counts
+        whole, end = self._whole, len(self._layers) - behind
+        if whole is not None:
+            ends = {self._layers[place - 1].node for place in (front, end) if 0 < place < len(self._layers)}
+            if ends <= {task.node for task in whole.tasks}:
+                return segment_of(whole, self._layers, front, end)
+        return replace(network_of(partition.shared), loaded=not front, sent=not behind)
+
+    @cached_property
+    def _layers(self) -> Sequence[Layer]:
+        return read_layers(self.body)
+
+    @cached_property
+    def _whole(self) -> TaskNetwork | None:
+        """The tasks of all layers; None if no array runs some of them."""
+        try:
+            return network_of(self.body)
+        except MappingError:
+            return None
+
     def _estimate(self, partition: Partition, network: TaskNetwork) -> int:
         """Return an estimate of the cycles on the largest arrays; 0 if only smaller arrays run the network."""
         try:
             beat = self._beat(partition, network)
-            return least_estimate(network, self.budget, self.family, beat, fitting=self._is_roomy)
+            return least_estimate(network, self.budget, self.family, beat, self._is_roomy, self._works)
         except MappingError:
             return 0
 
@@ -197,11 +221,10 @@ class _Ways:
             behind = map_behind(partition.behind, self.board, budget, self.family, way.cycles)
             budget = budget.without(behind.cost(self.family))
         if partition.front is None:
-            compiled = choose_array(network, budget, self.family).compiled
+            compiled = choose_array(network, budget, self.family, works=self._works).compiled
             return self._mapping(partition, (), compiled, None, behind)
-        pairing = Pairing(
-            Fronts(partition.front, self.board, budget, self.family), network, self._beat(partition, network)
-        )
+        fronts = Fronts(partition.front, self.board, budget, self.family)
+        pairing = Pairing(fronts, network, self._beat(partition, network), self._works)
         best = pairing.best(most)
         if best is None:
             raise MappingError(f"no array fits '{self.board}' beside engines for {partition.title}; use {STREAMING}")
@@ -224,7 +247,7 @@ class _Ways:
             return
         most = int(NEIGHBOURS.chain_pays * min(mapping.cycles for mapping in self.found)) if self.found else self.most
         try:
-            chain = choose_chain(self.body, self.budget, self.family, most)
+            chain = choose_chain(self.body, self.budget, self.family, most, network=self._whole)
         except MappingError as error:
             self.refused.append(error)
             return

@@ -33,7 +33,7 @@ def most_tasks(tilers: Sequence[Tiler], source: str) -> int:
         if not single or target is None or target.storage != tiler.task.node or window.blocks[0] == 1:
             return number
         # A record that computes all granules of a pixel has no loop over rows that could be cut.
-        if any(tile.granules > 1 for tile in tiler.tiles):
+        if any(tile.granules > 1 for tile, _ in tiler.kinds):
             return number
         source = tiler.task.node
     return len(tilers)

@@ -121,8 +121,8 @@ def fused_cycles(fusion: Fusion, tilers: Sequence[Tiler]) -> tuple[int, int]:
     chosen = tilers[fusion.first : fusion.end]
     for spans in fusion.spans([tiler.task for tiler in chosen]):
         for tiler, (first, end) in zip(chosen, spans[1:], strict=True):
-            words += sum(map(tiler.record_words, tiler.tiles))
-            cycles += sum(fixed + tiler.cycles(tile, end - first) for tile in tiler.tiles)
+            words += tiler.total(tiler.record_words)
+            cycles += sum(number * (fixed + tiler.cycles(tile, end - first)) for tile, number in tiler.kinds)
     return cycles, words
 
 
@@ -152,7 +152,7 @@ def _is_banded(tiler: Tiler) -> bool:
     """Return whether a task can run in bands of rows; see `fusable`."""
     task, window = tiler.task, tiler.task.window
     plain = tiler.target is not None and not task.is_sum and len(task.sources) == 1
-    whole = window.blocks[0] > 1 and all(tile.granules == 1 for tile in tiler.tiles)
+    whole = window.blocks[0] > 1 and all(tile.granules == 1 for tile, _ in tiler.kinds)
     return plain and whole and all(low < high for low, high in map(window.rows_read, *_each_row(window.blocks[0])))
 
 

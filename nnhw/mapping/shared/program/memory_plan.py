@@ -66,16 +66,26 @@ def plan_memory(
     turns: int = 0,
     fusions: Sequence[Fusion] = (),
 ) -> MemoryPlan:
-    """Return places for all values, with as few words in all as a beam search finds.
+    """Return places for all values, with as few words in all as a beam search finds; the network keeps it.
 
     Parameters
     ----------
+    tensors: the layout of the network's values with these fusions. tilers: of its tasks, on one array.
     turns: number of first tasks that run in bands, together with the input (see `Bands`).
     fusions: groups of tasks that run band by band.
     """
-    lives = find_lives(network, tensors, tilers, turns, fusions)
-    search = MemorySearcher(lives, tilers, fusions)
-    places = search.run()
+    # Layouts and the order of tiles depend on no other fields of the array, and a search tries many that have the same.
+    array = tilers[0].array
+    key = array.lanes, array.word_bits, array.activation_bits, array.weight_bits, turns, tuple(fusions)
+    if key not in network.plans:
+        network.plans[key] = _plan(find_lives(network, tensors, tilers, turns, fusions), tilers, fusions)
+    found: MemoryPlan = network.plans[key]
+    return found
+
+
+def _plan(lives: tuple[Life, ...], tilers: Sequence[Tiler], fusions: Sequence[Fusion]) -> MemoryPlan:
+    """Return the plan that a search finds; see `plan_memory`."""
+    places = MemorySearcher(lives, tilers, fusions).run()
     # Places are relative to the input's, and may be negative.
     first = min(places.values())
     words = max(places[life.name] + life.words for life in lives) - first

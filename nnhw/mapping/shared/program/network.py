@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -52,6 +53,7 @@ class TaskNetwork:
     values: all values in memory, by name.
     loaded: whether the input comes over the link, so that the host may shift its codes; else from another engine.
     sent: whether the output leaves over the link.
+    plans: its memory plans that are known, see `plan_memory`.
     """
 
     source: str
@@ -61,6 +63,7 @@ class TaskNetwork:
     values: dict[str, StoredValue]
     loaded: bool = True
     sent: bool = True
+    plans: dict[Hashable, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     @property
     def products(self) -> int:

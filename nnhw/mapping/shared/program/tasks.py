@@ -158,6 +158,12 @@ class Task:
         return self.weights.reshape(len(self.weights), -1).sum(axis=1)
 
     @cached_property
+    def equal_taps(self) -> np.ndarray:
+        """Whether all weights of an output are equal, bool [outputs or 1]."""
+        taps = self.weights.reshape(len(self.weights), -1)
+        return np.asarray((taps == taps[:, :1]).all(axis=1))
+
+    @cached_property
     def needs_row_steps(self) -> bool:
         """Whether the step from one row that it stores to the next differs from that between its pixels."""
         rows, columns = self.window.blocks

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -91,19 +91,40 @@ class Tiler:
         tiles = [self._tile(number) for number in range(count)]
         return tuple(tiles if self.target is None or self.target.is_planar else tiles[::-1])
 
+    @cached_property
+    def kinds(self) -> tuple[tuple[Tile, int], ...]:
+        """A tile of each kind, and how many there are: those of a kind take as many cycles, words and rows.
+
+        A search counts these for hundreds of arrays, where most tasks have dozens of tiles of one kind.
+        """
+        task = self.task
+        if self._is_alike():
+            return ((self.tiles[0], 1),)
+        equal = task.equal_taps
+        if bool(equal.all()) or not equal.any() if task.channelwise else task.groups == 1:
+            return ((self._tile(0), -(-task.channels // self.array.lanes)),)
+        kinds: dict[tuple[int, int, int], list[Tile]] = {}
+        for tile in self.tiles:
+            kinds.setdefault((tile.words, self._steps(tile), self._rows(tile)), []).append(tile)
+        return tuple((alike[0], len(alike)) for alike in kinds.values())
+
+    def total(self, count: Callable[[Tile], int]) -> int:
+        """Return a count of cycles, words or rows, added up over all tiles."""
+        return sum(count(tile) * number for tile, number in self.kinds)
+
     @property
     def overflow(self) -> int:
         """Number of words behind the last pixel of the target that are overwritten."""
         # Pieces of a map never reach beyond their pixels, see `tensors._home_of_piece`.
         if self.target is None or self.target.is_planar or self.task.piece is not None:
             return 0
-        ends = [tile.target_word + tile.granules * self.array.parts for tile in self.tiles]
-        return max(0, max(ends) - self.target.step)
+        last = self.tiles[0] if self._is_alike() else self._tile(-(-self.task.channels // self.array.lanes) - 1)
+        return max(0, last.target_word + last.granules * self.array.parts - self.target.step)
 
     @cached_property
     def rows(self) -> int:
         """Number of rows of weights that the cache has to hold at once."""
-        return MOST_STREAMED if self.streams else max(self._rows(tile) for tile in self.tiles)
+        return MOST_STREAMED if self.streams else max(self._rows(tile) for tile, _ in self.kinds)
 
     @property
     def streams(self) -> bool:
@@ -386,7 +407,7 @@ class Tiler:
                 f"layer {task.where} needs {self.rows} rows of weights at once, the cache has {array.rows}; use a "
                 f"smaller kernel or fewer input channels, an array with more rows or a larger simd, or {STREAMING}"
             )
-        if (words := max(tile.words for tile in self.tiles)) > MOST_COUNT:
+        if (words := max(tile.words for tile, _ in self.kinds)) > MOST_COUNT:
             raise MappingError(
                 f"layer {task.where} reads {words:,} words of {array.codes_per_word} codes of a pixel, an array at "
                 f"most {MOST_COUNT:,}; use fewer input channels, or {STREAMING}"

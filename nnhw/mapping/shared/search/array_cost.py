@@ -60,6 +60,11 @@ def array_parts(array: ArrayConfig, spram: bool) -> Inventory:
     ----------
     spram: whether its memory is in large RAM; else it is in block RAM.
     """
+    return parts_beside_memory(array) + main_memory(array, array.words, spram)
+
+
+def parts_beside_memory(array: ArrayConfig) -> Inventory:
+    """List the parts of an array without its main memory: they depend on how many words that has by its address."""
     return listed(
         (
             _products(array),
@@ -71,7 +76,7 @@ def array_parts(array: ArrayConfig, spram: bool) -> Inventory:
             dsp_blocks(array.drains * (array.requantizing == Requantizing.DSP)),
             NOTHING if array.step_memory is None else _steps(array, array.step_memory),
             luts(CONTROL_LUTS) + register(CONTROL_REGISTERS) + state(CONTROL_STATE),
-            _memories(array, spram),
+            _memories(array),
         )
     )
 
@@ -226,17 +231,20 @@ def _step_memories(array: ArrayConfig) -> Inventory:
     return array.drains * listed(memory(*size) for size in sizes)
 
 
-def _memories(array: ArrayConfig, spram: bool) -> Inventory:
-    """List all memories: constants, weight cache, address increments, and the main memory."""
+def main_memory(array: ArrayConfig, words: int, spram: bool) -> Inventory:
+    """List the memory for program, weights and activations, of so many words; see `array_parts`."""
+    if spram:
+        return large_ram(words, array.word_bits)
+    # Each slice of a word is written by itself, with the granule that it holds.
+    return memory(words, array.word_bits, array.slices)
+
+
+def _memories(array: ArrayConfig) -> Inventory:
+    """List the memories beside the main one: constants, weight cache, address increments."""
     constants = listed(_piece(low, high, array) for low, high in itertools.pairwise(_constants(array)))
     cache = _wide(array.rows, array.products * array.weight_bits, array)
     increments = _wide(STEP_ENTRIES, array.address_bits + STEP_BITS, array)
-    if spram:
-        main = large_ram(array.words, array.word_bits)
-    else:
-        # Each slice of a word is written by itself, with the granule that it holds.
-        main = memory(array.words, array.word_bits, array.slices)
-    return constants + cache + increments + _step_memories(array) + main
+    return constants + cache + increments + _step_memories(array)
 
 
 def _constants(array: ArrayConfig) -> tuple[int, ...]:

@@ -18,7 +18,6 @@ from nnhw.engines.shared.array import (
     Requantizing,
     StepMemory,
 )
-from nnhw.engines.shared.cycles import fixed_cycles
 from nnhw.errors import DoesNotFitError, MappingError
 from nnhw.families import Cost, Family
 from nnhw.mapping.budget import Budget
@@ -35,10 +34,9 @@ from nnhw.mapping.shared.program.needs import (
     with_widths,
 )
 from nnhw.mapping.shared.program.network import TaskNetwork
-from nnhw.mapping.shared.program.tensors import lay_out
-from nnhw.mapping.shared.program.tiles import Tiler
 from nnhw.mapping.shared.search.array_cost import array_cost
 from nnhw.mapping.shared.search.fitting import compile_fitting
+from nnhw.mapping.shared.search.works import Works, together
 from nnhw.mapping.shared.settings import ARRAYS, LINES
 
 ROOMY = {"rows": ARRAYS.most_rows, "sum_bits": 28, "factor_bits": 36, "addend_bits": 60, "shifts": (60,)}
@@ -66,7 +64,12 @@ class Choice:
 
 
 def choose_array(
-    network: TaskNetwork, budget: Budget, family: Family, i_lanes: int = 1, reusable: bool = False
+    network: TaskNetwork,
+    budget: Budget,
+    family: Family,
+    i_lanes: int = 1,
+    reusable: bool = False,
+    works: Works | None = None,
 ) -> Choice:
     """Return the smallest array that fits a budget and on which a network takes few more cycles than on any other.
 
@@ -74,6 +77,7 @@ def choose_array(
     ----------
     i_lanes: elements of a beat of the input.
     reusable: whether its requantizers get wider limits than this network needs, so that others run on it, too.
+    works: see `by_speed`.
 
     Raises
     ------
@@ -82,7 +86,7 @@ def choose_array(
     reasons: list[tuple[Cost, ArrayConfig]] = []
     refused: list[ProgramTooLarge] = []
     found: list[Choice] = []
-    for _, plain in by_speed(network, budget, family, i_lanes, reusable):
+    for _, plain in by_speed(network, budget, family, i_lanes, reusable, works):
         array = with_blocks(plain, budget.dsp, family)
         cost = least_cost(array, budget, family)
         if not cost_fits(cost, budget):
@@ -169,11 +173,20 @@ def _in_block_ram(compiled: Compiled, unit: int, family: Family) -> Choice:
 
 
 def by_speed(
-    network: TaskNetwork, budget: Budget, family: Family, i_lanes: int = 1, reusable: bool = False
+    network: TaskNetwork,
+    budget: Budget,
+    family: Family,
+    i_lanes: int = 1,
+    reusable: bool = False,
+    works: Works | None = None,
 ) -> Iterator[tuple[int, ArrayConfig]]:
     """Yield (estimated cycles, array) for all arrays with just the widths that a network needs, the fastest first.
 
     Arrays that stream weights are included if that makes them faster.
+
+    Parameters
+    ----------
+    works: the work of tasks that is known; more is added.
 
     Raises
     ------
@@ -181,7 +194,8 @@ def by_speed(
     """
     found: list[tuple[int, ArrayConfig]] = []
     widths: list[ArrayConfig] = []
-    refusal = None
+    refusal, works = None, works or Works()
+    can_stream = any(task.window.is_global for task in network.tasks)
     for shape in arrays_of(network, budget, family):
         try:
             # They do not depend on the shape, and to fit all lines takes long: once is enough.
@@ -193,30 +207,39 @@ def by_speed(
             refusal = error
             continue
         most = None
-        for weight_stream in (False, True):
+        for weight_stream in (False, True) if can_stream else (False,):
+            chosen = [replace(array, weight_stream=weight_stream) for array in arrays]
             try:
-                cycles, rows = _estimate(network, replace(arrays[0], weight_stream=weight_stream))
+                cycles, rows = _estimate(network, shape, chosen[0], works)
             except MappingError as error:
                 refusal = error
                 continue
             # Streamed weights are worth their hardware only if that is clearly faster.
             if most is None or cycles * ARRAYS.slower < most:
                 most = cycles
-                chosen = [replace(array, weight_stream=weight_stream) for array in arrays]
                 found += [(cycles, with_rows(array, rows, family)) for array in chosen]
     if refusal is not None and not found:
         raise refusal
     yield from sorted(found, key=lambda pair: (pair[0], pair[1].products, pair[1].lanes))
 
 
-def least_estimate(network: TaskNetwork, budget: Budget, family: Family, i_lanes: int, fitting: bool = False) -> int:
+def least_estimate(
+    network: TaskNetwork,
+    budget: Budget,
+    family: Family,
+    i_lanes: int,
+    fitting: bool = False,
+    works: Works | None = None,
+) -> int:
     """Return an estimate of the fewest cycles on the largest arrays; it is quick. Raises: MappingError if none runs it.
 
     Parameters
     ----------
     fitting: whether only arrays count that may fit the budget.
+    works: see `by_speed`.
     """
     shapes, found, widths = list(arrays_of(network, budget, family)), list[int](), None
+    works = works or Works()
     for most in sorted({(shape.products, shape.drains) for shape in shapes}, reverse=True):
         for shape in (shape for shape in shapes if (shape.products, shape.drains) == most):
             with suppress(MappingError):
@@ -224,7 +247,7 @@ def least_estimate(network: TaskNetwork, budget: Budget, family: Family, i_lanes
                 array = with_own(shape, widths, i_lanes)
                 least = least_cost(with_blocks(replace(array, rows=1), budget.dsp, family), budget, family)
                 if not fitting or cost_fits(least, budget):
-                    found.append(_estimate(network, array)[0])
+                    found.append(_estimate(network, shape, array, works)[0])
         if found:
             return min(found)
         if not fitting:
@@ -296,18 +319,17 @@ def arrays_of(network: TaskNetwork, budget: Budget, family: Family) -> Iterator[
                         continue
 
 
-def _estimate(network: TaskNetwork, array: ArrayConfig) -> tuple[int, int]:
+def _estimate(network: TaskNetwork, shape: ArrayConfig, array: ArrayConfig, works: Works) -> tuple[int, int]:
     """Return an estimate of the cycles of a frame, without its output, and the rows of weights in the cache.
+
+    Parameters
+    ----------
+    shape: the array with all limits wide enough. array: the same one with the widths that the network needs.
 
     Raises: MappingError if the network exceeds a limit of the array.
     """
-    source = network.values[network.source].shape
-    tensors, cycles, rows = lay_out(network, array), prod(source) // array.i_lanes, 0
-    for task in network.tasks:
-        tiler = Tiler(task, tensors, array)
-        cycles += sum(fixed_cycles(array) + tiler.cycles(tile) for tile in tiler.tiles)
-        rows = max(rows, tiler.rows)
-    return cycles, rows
+    work = together(works.of(network, shape, array.weight_stream))
+    return prod(network.values[network.source].shape) // array.i_lanes + work.cycles_on(array), work.rows
 
 
 def weights_exceed(network: TaskNetwork, budget: Budget, family: Family) -> bool:

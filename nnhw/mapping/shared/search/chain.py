@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import isqrt
 
 from nnhw.engines.shared import ArrayConfig
 from nnhw.families import Cost, Family
@@ -14,6 +15,7 @@ from nnhw.ir import Graph, extract
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.shared.compile import compile_network, network_of
+from nnhw.mapping.shared.program.network import TaskNetwork
 from nnhw.mapping.shared.search.arrays import Choice, cost_fits, weights_exceed, with_blocks
 from nnhw.mapping.shared.search.partition import is_cut
 from nnhw.mapping.shared.search.segments import Arrays, Option, Segment, frontier, segment_of
@@ -74,7 +76,12 @@ class _Way:
 
 
 def choose_chain(
-    body: Graph, budget: Budget, family: Family, most: int | None = None, engines: int = CHAINS.most_engines
+    body: Graph,
+    budget: Budget,
+    family: Family,
+    most: int | None = None,
+    engines: int = CHAINS.most_engines,
+    network: TaskNetwork | None = None,
 ) -> EngineChain | None:
     """Return the fastest chain of two shared engines or more that fits a budget, or None.
 
@@ -82,12 +89,13 @@ def choose_chain(
     ----------
     most: intervals at or above this are not worth keeping, in cycles per frame; None: there is no such limit.
     engines: most engines of a chain.
+    network: the tasks of the graph, if they are known.
 
     Raises
     ------
     MappingError: no shared engine runs some layer.
     """
-    return _Search(body, budget, family, engines).best(most)
+    return _Search(body, network or network_of(body), budget, family, engines).best(most)
 
 
 def thinned(cuts: Sequence[int]) -> list[int]:
@@ -99,8 +107,8 @@ def thinned(cuts: Sequence[int]) -> list[int]:
 class _Search:
     """Seeks a chain; see `choose_chain`."""
 
-    def __init__(self, body: Graph, budget: Budget, family: Family, engines: int) -> None:
-        self.body, self.network, self.budget, self.family = body, network_of(body), budget, family
+    def __init__(self, body: Graph, network: TaskNetwork, budget: Budget, family: Family, engines: int) -> None:
+        self.body, self.network, self.budget, self.family = body, network, budget, family
         self.layers = read_layers(body)
         self.arrays = Arrays(self.network, budget, family)
         nodes = {task.node for task in self.network.tasks}
@@ -115,21 +123,17 @@ class _Search:
         """Return the chain with the shortest interval; None if none was found."""
         if self.engines < 2 or weights_exceed(self.network, self.budget, self.family):
             return None
-        # Up from below, first by large steps, then by small ones between the last interval without a chain and the
-        # first with one.
         low, limit = self._least(), most - 1 if most is not None else CHAINS.most_cycles * self.network.products
-        best: EngineChain | None = None
-        for growth in CHAINS.growths:
-            while low < limit:
-                high = min(limit, int(low * growth) + 1)
-                chain = self._at(high)
-                if chain is not None:
-                    # Only shorter intervals are of interest from here on; `low` is the last one without a chain.
-                    best, limit = chain, chain.cycles - 1
-                    break
-                low = high
-            if best is None:
-                return None
+        # Most networks have no chain at all: that is known at once at the longest interval.
+        best = self._at(limit) if low <= limit else None
+        high = best.cycles if best is not None else low
+        # Between the longest interval without a chain and the shortest with one.
+        while best is not None and (middle := isqrt(low * high)) > low and high > CHAINS.growth * low:
+            chain = self._at(min(middle, high - 1))
+            if chain is None:
+                low = middle
+            else:
+                best, high = chain, chain.cycles
         return best
 
     def _most_engines(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import starmap
 from math import prod
@@ -32,6 +32,7 @@ from nnhw.mapping.shared.search.arrays import (
     with_blocks,
 )
 from nnhw.mapping.shared.search.fronts import Fronts
+from nnhw.mapping.shared.search.works import Works
 from nnhw.mapping.shared.settings import ARRAYS, NEIGHBOURS
 
 
@@ -82,11 +83,13 @@ class Pairing:
     fronts: mappings of the layers in front, with the board and its resources.
     network: tasks of the shared engine.
     i_lanes: elements of a beat between the two.
+    works: the work of tasks on arrays, which other ways of cutting the network share.
     """
 
     fronts: Fronts
     network: TaskNetwork
     i_lanes: int
+    works: Works = field(default_factory=Works)
 
     @property
     def budget(self) -> Budget:
@@ -116,7 +119,8 @@ class Pairing:
 
     def _pairs(self, most: int | None) -> Iterator[Pair]:
         """Yield pairs until no further one can be faster, which the estimates of the arrays, in their order, tell."""
-        arrays, best = by_speed(self.network, self.budget, self.family, self.i_lanes), most
+        arrays = by_speed(self.network, self.budget, self.family, self.i_lanes, works=self.works)
+        best = most
         if self.budget.lc > NEIGHBOURS.roomy_lc:
             arrays = _small_first(arrays, self.budget, self.family)
         for cycles, array in arrays:

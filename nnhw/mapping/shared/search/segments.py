@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from math import prod
@@ -10,9 +11,8 @@ from math import prod
 import numpy as np
 
 from nnhw.engines.shared import ArrayConfig
-from nnhw.engines.shared.cycles import fixed_cycles
 from nnhw.engines.shared.program import load_words
-from nnhw.engines.shared.records import descriptor_words, head_words
+from nnhw.engines.shared.records import descriptor_words
 from nnhw.errors import MappingError
 from nnhw.families import Cost, Family
 from nnhw.mapping.budget import Budget
@@ -24,8 +24,9 @@ from nnhw.mapping.shared.program.network import TaskNetwork
 from nnhw.mapping.shared.program.tasks import Task
 from nnhw.mapping.shared.program.tensors import Tensor, lay_out
 from nnhw.mapping.shared.program.tiles import Tiler
-from nnhw.mapping.shared.search.array_cost import array_cost
+from nnhw.mapping.shared.search.array_cost import array_cost, main_memory, parts_beside_memory
 from nnhw.mapping.shared.search.arrays import all_widths, arrays_of, cost_fits, with_blocks, with_own
+from nnhw.mapping.shared.search.works import Work, work_of
 from nnhw.mapping.shared.settings import ARRAYS, CHAINS
 
 NARROW = {"rows": 1, "factor_bits": 2, "addend_bits": 2, "shifts": (0,)}
@@ -38,36 +39,23 @@ class Option:
 
     Parameters
     ----------
-    array: the array, without lanes in DSP blocks.
+    plain: the array, without lanes in DSP blocks, with a memory of any size.
+    words: words of its memory.
     cycles: cycles per frame, with those of its input and output.
     cost: cost of the array.
     exact: whether cycles and cost are those of a compiled program; else they are estimates.
     """
 
-    array: ArrayConfig
+    plain: ArrayConfig
+    words: int
     cycles: int
     cost: Cost
     exact: bool = False
 
-
-@dataclass(frozen=True)
-class _Work:
-    """The work of one or more tasks on an array, without what depends on the requantizers.
-
-    Parameters
-    ----------
-    cycles: cycles of its tiles, without those in front of their weights and behind their last step.
-    words: words of weights in the program.
-    tiles: number of tiles.
-    lined_tiles: number of tiles whose records have constants of a line.
-    rows: rows of weights in the cache.
-    """
-
-    cycles: int
-    words: int
-    tiles: int
-    lined_tiles: int
-    rows: int
+    @cached_property
+    def array(self) -> ArrayConfig:
+        """The array with its memory."""
+        return replace(self.plain, words=self.words)
 
 
 class _WorkTable:
@@ -78,19 +66,19 @@ class _WorkTable:
     works: of each task; None: it exceeds a limit of the array.
     """
 
-    def __init__(self, works: Sequence[_Work | None]) -> None:
+    def __init__(self, works: Sequence[Work | None]) -> None:
         # The last column counts tasks that exceed a limit: sums of it tell whether any does.
         rows = [(0, 0, 0, 0, 1) if one is None else (*astuple(one)[:-1], 0) for one in works]
         # Work of consecutive tasks is then a difference of two rows.
         self._sums = np.cumsum([(0, 0, 0, 0, 0), *rows], axis=0, dtype=np.int64)
         self._rows = np.array([0 if one is None else one.rows for one in works])
 
-    def between(self, first: int, end: int) -> _Work:
+    def between(self, first: int, end: int) -> Work:
         """Return the work of tasks first..end - 1 together. Raises: MappingError if one exceeds a limit."""
         cycles, words, tiles, lined_tiles, refused = (self._sums[end] - self._sums[first]).tolist()
         if refused:
             raise MappingError("a task exceeds a limit of the array")
-        return _Work(cycles, words, tiles, lined_tiles, int(self._rows[first:end].max()))
+        return Work(cycles, words, tiles, lined_tiles, int(self._rows[first:end].max()))
 
 
 class Arrays:
@@ -108,10 +96,11 @@ class Arrays:
         self._places = {task.node: place for place, task in enumerate(network.tasks)}
         self._shapes: dict[tuple[int, int], list[ArrayConfig]] = {}
         self._dressed: dict[tuple[ArrayConfig, ArrayConfig, int], ArrayConfig] = {}
-        self._sized: dict[tuple[ArrayConfig, int], ArrayConfig] = {}
+        self._beside: dict[tuple[ArrayConfig, int], Cost] = {}
         self._tables: dict[ArrayConfig, _WorkTable | None] = {}
-        self._known: dict[ArrayConfig, dict[str, _Work | None]] = {}
+        self._known: dict[ArrayConfig, dict[str, Work | None]] = {}
         self._needs: dict[ArrayConfig, Known] = {}
+        self._tilers: dict[tuple[int, int], tuple[dict[str, Tensor], list[Tiler | None]]] = {}
 
     def shapes(self, network: TaskNetwork) -> list[ArrayConfig]:
         """Return arrays of all sizes that may fit, with all other limits wide enough."""
@@ -140,20 +129,27 @@ class Arrays:
         """Return the cost of an array."""
         return array_cost(array, self.family, self.budget.spram > 0)
 
+    def cost_with(self, array: ArrayConfig, words: int) -> Cost:
+        """Return the cost of an array with a memory of so many words; what is beside that memory is priced once."""
+        key = array, (words - 1).bit_length()
+        if key not in self._beside:
+            self._beside[key] = self.family.price(parts_beside_memory(replace(array, words=words)))
+        return self._beside[key] + self.memory_cost(array, words)
+
+    def memory_cost(self, array: ArrayConfig, words: int) -> Cost:
+        """Return the cost of the main memory alone."""
+        return self.family.price(main_memory(array, words, self.budget.spram > 0))
+
     def least_cost(self, shape: ArrayConfig) -> Cost:
         """Return a lower bound of an array's cost, with as many lanes in DSP blocks as possible."""
         narrow = replace(shape, sum_bits=shape.activation_bits + shape.weight_bits, **NARROW)  # type: ignore[arg-type]
-        return self.cost(with_blocks(self.sized(narrow, 1), self.budget.dsp, self.family))
+        least = replace(narrow, words=self.words(shape, 1))
+        return self.cost(with_blocks(least, self.budget.dsp, self.family))
 
-    def sized(self, array: ArrayConfig, words: int) -> ArrayConfig:
-        """Return an array with a memory in block RAM of at least `words` words; large RAMs have a fixed size."""
-        if self.budget.spram:
-            return array
+    def words(self, array: ArrayConfig, need: int) -> int:
+        """Return the words of a memory in block RAM of at least `need` words; large RAMs have a fixed size."""
         unit = self.family.block_ram.modes[0][0]
-        key = array, -(-words // unit) * unit
-        if key not in self._sized:
-            self._sized[key] = replace(array, words=key[1])
-        return self._sized[key]
+        return array.words if self.budget.spram else -(-need // unit) * unit
 
     def dressed(self, shape: ArrayConfig, widths: ArrayConfig, rows: int) -> ArrayConfig:
         """Return an array of one's shape, another's widths, and a weight cache of at least so many rows."""
@@ -162,7 +158,26 @@ class Arrays:
             self._dressed[key] = with_rows(with_own(shape, widths), rows, self.family)
         return self._dressed[key]
 
-    def work(self, network: TaskNetwork, shape: ArrayConfig, streaming: ArrayConfig) -> _Work:
+    def laid_out(self, network: TaskNetwork, array: ArrayConfig) -> tuple[dict[str, Tensor], Sequence[Tiler]]:
+        """Return the layout of a segment's values in words as wide as an array's, and its tilers. Raises: MappingError.
+
+        Both are those of the whole network, where that goes into such words: at the ends of the segment they may differ
+        in the order of words, but not in their number.
+        """
+        key, first = (array.activation_bits, array.word_bits), self._places[network.tasks[0].node]
+        if key not in self._tilers:
+            with suppress(MappingError):
+                tensors = lay_out(self._network, array)
+                self._tilers[key] = tensors, [_tiler(task, tensors, array) for task in self._network.tasks]
+        if key in self._tilers:
+            tensors, every = self._tilers[key]
+            found = [tiler for tiler in every[first : first + len(network.tasks)] if tiler is not None]
+            if len(found) == len(network.tasks):
+                return tensors, found
+        tensors = lay_out(network, array)
+        return tensors, [Tiler(task, tensors, array) for task in network.tasks]
+
+    def work(self, network: TaskNetwork, shape: ArrayConfig, streaming: ArrayConfig) -> Work:
         """Return the work of the tasks of a segment.
 
         Parameters
@@ -190,14 +205,14 @@ class Arrays:
         except MappingError:
             return None
 
-    def _works(self, network: TaskNetwork, shape: ArrayConfig, streaming: ArrayConfig) -> list[_Work | None]:
+    def _works(self, network: TaskNetwork, shape: ArrayConfig, streaming: ArrayConfig) -> list[Work | None]:
         """Return the work of each task; None where it exceeds a limit. Raises: MappingError: values are too wide."""
         known = self._known.setdefault(streaming, {})
         tensors = {} if all(task.node in known for task in network.tasks) else lay_out(network, shape)
         for task in network.tasks:
             if task.node not in known:
                 try:
-                    known[task.node] = _work(task, tensors, streaming if task.window.is_global else shape)
+                    known[task.node] = work_of(task, tensors, streaming if task.window.is_global else shape)
                 except MappingError:
                     known[task.node] = None
         return [known[task.node] for task in network.tasks]
@@ -231,15 +246,10 @@ class Segment:
 
     def __init__(self, first: int, end: int, network: TaskNetwork, arrays: Arrays) -> None:
         self.first, self.end, self.network, self._arrays = first, end, network, arrays
-        self._timed: list[_Timed] = []
+        self._timed: dict[ArrayConfig, list[_Timed]] = {}
         self._costed: dict[ArrayConfig, Option | None] = {}
         self._live: dict[int, int] = {}
-        self._reset()
-
-    def _reset(self) -> None:
-        """Forget which arrays are fast enough: as if no interval had been asked for yet."""
-        self._interval, self._frontier = 0, list[Option]()
-        self._slow = [(array, timed) for timed in self._timed for array in timed.arrays]
+        self._frontiers: dict[int, list[Option]] = {}
 
     @cached_property
     def transfers(self) -> int:
@@ -250,32 +260,36 @@ class Segment:
 
     def within(self, interval: int) -> list[Option]:
         """Return the arrays of at most so many cycles per frame that no other one beats in all resources."""
-        if interval < self._interval:
-            self._reset()
-        if interval > self._interval:
-            self._time(interval)
-            # Most intervals are a little longer than the one before: only the arrays that were too slow are looked at.
-            arrays, self._slow, found = self._slow, [], list(self._frontier)
-            for array, timed in arrays:
-                option = self._option(array, timed) if timed.cycles <= interval else None
-                # Exact cycles may be more than estimated.
-                if option is not None and option.cycles <= interval:
-                    found.append(option)
-                elif option is not None or timed.cycles > interval:
-                    self._slow.append((array, timed))
-            self._frontier = [found[index] for index in frontier([option.cost for option in found])]
-            self._interval = interval
-        return self._frontier
+        if interval not in self._frontiers:
+            found = list(self._fast(interval))
+            self._frontiers[interval] = [found[index] for index in frontier([option.cost for option in found])]
+        return self._frontiers[interval]
+
+    def _fast(self, interval: int) -> Iterator[Option]:
+        """Yield arrays of at most so many cycles per frame, the smallest first, without those that are far larger."""
+        least = None
+        for shape in self._shapes:
+            if least is not None and shape.products > CHAINS.larger * least:
+                return
+            if shape.products * interval < self.network.products:
+                continue
+            for timed in self._times(shape):
+                for array in timed.arrays if timed.cycles <= interval else ():
+                    option = self._option(array, timed)
+                    # Exact cycles may be more than estimated.
+                    if option is not None and option.cycles <= interval:
+                        least = least or shape.products
+                        yield option
 
     def settle(self, option: Option) -> None:
         """Compile the program of an option, and replace estimates by exact numbers.
 
         Its memory plan also corrects the estimates of other arrays with words of the same width.
         """
-        plain = self._arrays.sized(option.array, CHAINS.most_words)
+        plain = option.plain
         bits = plain.word_bits
-        # The options so far hold the estimate that is replaced here.
-        self._reset()
+        # They hold the estimate that is replaced here.
+        self._frontiers.clear()
         # Stays so unless the program can be made: the array is then known not to run these layers.
         self._costed[plain] = None
         try:
@@ -289,13 +303,14 @@ class Segment:
                 if other is not None and not other.exact and array.word_bits == bits:
                     del self._costed[array]
         need = compiled.program_words + compiled.plan.words
-        sized = self._arrays.sized(plain, need)
-        if need <= sized.words:
-            self._costed[plain] = Option(sized, compiled.cycles, self._arrays.cost(sized), exact=True)
+        words = self._arrays.words(plain, need)
+        if need <= words:
+            cost = self._arrays.cost_with(plain, words)
+            self._costed[plain] = Option(plain, words, compiled.cycles, cost, exact=True)
 
     @cached_property
-    def _waiting(self) -> list[ArrayConfig]:
-        """Arrays without estimates so far, those with the most products last."""
+    def _shapes(self) -> list[ArrayConfig]:
+        """Arrays that may run the segment, those with the fewest products first."""
         try:
             return sorted(self._arrays.shapes(self.network), key=lambda shape: shape.products)
         except MappingError:
@@ -306,20 +321,19 @@ class Segment:
         """The widths that the segment needs, as arrays, for each kind of requantizer."""
         return self._arrays.widths(self.network, self._arrays.shapes(self.network))
 
-    def _time(self, interval: int) -> None:
-        """Make estimates for all arrays that may be fast enough for an interval and have none yet."""
-        while self._waiting and self._waiting[-1].products * interval >= self.network.products:
-            shape, most = self._waiting.pop(), None
+    def _times(self, shape: ArrayConfig) -> list[_Timed]:
+        """Return the estimates for an array, and for one that streams weights if that is clearly faster."""
+        if shape not in self._timed:
+            found, most = list[_Timed](), None
             can_stream = any(task.window.is_global for task in self.network.tasks)
             for array in (shape, replace(shape, weight_stream=True)) if can_stream else (shape,):
-                try:
+                with suppress(MappingError):
                     timed = self._estimate(shape, array)
-                except MappingError:
-                    continue
-                if most is None or timed.cycles * ARRAYS.slower < most:
-                    most = timed.cycles
-                    self._timed.append(timed)
-                    self._slow += [(own, timed) for own in timed.arrays]
+                    if most is None or timed.cycles * ARRAYS.slower < most:
+                        most = timed.cycles
+                        found.append(timed)
+            self._timed[shape] = found
+        return self._timed[shape]
 
     def _estimate(self, shape: ArrayConfig, array: ArrayConfig) -> _Timed:
         """Return the estimates for an array, which may stream weights; `shape` is the same array without that."""
@@ -327,13 +341,10 @@ class Segment:
         own = [self._arrays.dressed(array, one, work.rows) for one in self._widths]
         if not own:
             raise MappingError("no array runs these layers")
-        lined, plain = work.lined_tiles, work.tiles - work.lined_tiles
-        heads = lined * head_words(own[0], True) + plain * head_words(own[0], False)
-        cycles = work.cycles + fixed_cycles(own[0]) * work.tiles
         functions = [task.lines[0].ranked for task in self.network.tasks if task.lines]
         loads = load_words([one for one in functions if one is not None], own[0])
         words = 2 * descriptor_words(array) + work.words + loads
-        return _Timed(tuple(own), self.transfers + heads + cycles, heads + words)
+        return _Timed(tuple(own), self.transfers + work.cycles_on(own[0]), work.heads(own[0]) + words)
 
     def _option(self, array: ArrayConfig, timed: _Timed) -> Option | None:
         """Return the option for an array; None if it is known not to run the segment."""
@@ -342,19 +353,31 @@ class Segment:
                 need = timed.words + self._live_words(array)
             except MappingError:
                 need = CHAINS.most_words + 1
-            sized = self._arrays.sized(array, need)
-            fits = need <= min(sized.words, CHAINS.most_words)
-            self._costed[array] = Option(sized, timed.cycles, self._arrays.cost(sized)) if fits else None
+            self._costed[array] = self._with_memory(array, need, timed.cycles)
         return self._costed[array]
+
+    def _with_memory(self, array: ArrayConfig, need: int, cycles: int) -> Option | None:
+        """Return the option of an array with a memory of at least `need` words; None if that is too much."""
+        words = self._arrays.words(array, need)
+        if need > min(words, CHAINS.most_words) or self._arrays.memory_cost(array, words).ebr > self._arrays.budget.ebr:
+            return None
+        return Option(array, words, cycles, self._arrays.cost_with(array, words))
 
     def _live_words(self, array: ArrayConfig) -> int:
         """Return an estimate of the words of values in memory, if results lie over what is read for the last time."""
         if array.word_bits not in self._live:
-            network, tensors = self.network, lay_out(self.network, array)
-            tilers = [Tiler(task, tensors, array) for task in network.tasks]
-            lives = find_lives(network, tensors, tilers)
+            tensors, tilers = self._arrays.laid_out(self.network, array)
+            lives = find_lives(self.network, tensors, tilers)
             self._live[array.word_bits] = _most_live(lives, len(tilers))
         return self._live[array.word_bits]
+
+
+def _tiler(task: Task, tensors: dict[str, Tensor], array: ArrayConfig) -> Tiler | None:
+    """Return what makes the records of a task; None if it exceeds a limit of the array."""
+    try:
+        return Tiler(task, tensors, array)
+    except MappingError:
+        return None
 
 
 def _most_live(lives: Iterable[Life], tasks: int) -> int:
@@ -406,11 +429,3 @@ def segment_of(network: TaskNetwork, layers: Sequence[Layer], first: int, end: i
 def _is_below(one: Cost, other: Cost) -> bool:
     """Return whether a cost is at most another one in all resources but logic, which the caller has compared."""
     return one.ebr <= other.ebr and one.dsp <= other.dsp and one.spram <= other.spram
-
-
-def _work(task: Task, tensors: dict[str, Tensor], array: ArrayConfig) -> _Work:
-    tiler = Tiler(task, tensors, array)
-    tiles, lined = len(tiler.tiles), bool(task.lines)
-    cycles, words = (sum(map(count, tiler.tiles)) for count in (tiler.cycles, tiler.record_words))
-    heads = tiles * head_words(array, lined)
-    return _Work(cycles - heads, words - heads, tiles, tiles * lined, tiler.rows)
