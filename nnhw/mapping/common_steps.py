@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -79,17 +80,44 @@ class NoCommonStepsError(MappingError):
     """Channels share no steps: the message says why, and begins with them as its subject."""
 
 
-def channel_lines(steps: Sequence[np.ndarray], codes: Sequence[np.ndarray], raw: IntType) -> Iterator[ChannelLines]:
-    """Yield lines of all channels in front of common steps, those with more and more narrow multipliers.
+def channel_lines(steps: Sequence[np.ndarray], codes: Sequence[np.ndarray], raw: IntType) -> tuple[ChannelLines, ...]:
+    """Return lines of all channels in front of common steps, those with more and more narrow multipliers.
 
     Parameters
     ----------
-    steps, codes: of each channel, in the normal form of `NormalSteps`.
+    steps, codes: int64, of each channel, in the normal form of `NormalSteps`.
 
     Raises
     ------
     NoCommonStepsError: there are none.
     """
+    found = _known_lines(_bytes(steps), _bytes(codes), raw)
+    if isinstance(found, NoCommonStepsError):
+        raise found.with_traceback(None)
+    return found
+
+
+# By content: a network is mapped in many ways, which all ask for the lines of the same layers.
+@lru_cache(maxsize=64)
+def _known_lines(
+    steps: tuple[bytes, ...], codes: tuple[bytes, ...], raw: IntType
+) -> tuple[ChannelLines, ...] | NoCommonStepsError:
+    try:
+        return tuple(_lines(_rows(steps), _rows(codes), raw))
+    except NoCommonStepsError as error:
+        return error
+
+
+def _bytes(rows: Sequence[np.ndarray]) -> tuple[bytes, ...]:
+    return tuple(row.astype(np.int64).tobytes() for row in rows)
+
+
+def _rows(found: Sequence[bytes]) -> list[np.ndarray]:
+    return [np.frombuffer(row, np.int64) for row in found]
+
+
+def _lines(steps: Sequence[np.ndarray], codes: Sequence[np.ndarray], raw: IntType) -> Iterator[ChannelLines]:
+    """Yield the lines that `channel_lines` returns. Raises: NoCommonStepsError."""
     moving = [channel for channel, places in enumerate(steps) if len(places)]
     if not moving:
         raise NoCommonStepsError("its channels are all constant")

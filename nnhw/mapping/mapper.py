@@ -34,6 +34,8 @@ LEAST_ROOM = 0.01
 """Where a mapping is too large, the next try leaves at least this share of the logic for FIFOs and converters."""
 _PRICES = (1.0, 3.0, 8.0, 0.3, 20.0, 60.0)
 """Prices of a block RAM, as multiples of the family's usual price in logic cells, in the order of their trial."""
+EXPECTED = 1.02
+"""Where the slowest foldings are expected to take more than such a multiple of a resource, none are tried."""
 BUSY = (0.2, 0.6, 0.9)
 """Layers that take at least such a share of the interval get roomy line buffers, if that fits; tried in this order."""
 
@@ -293,9 +295,9 @@ class Mapper:
         def placed_at(interval: int) -> list[Folding]:
             return PartMover(self.space, left).thresholds(*self.within(left, interval, busy))
 
-        def is_expected(interval: int) -> bool:
+        def is_expected(interval: int, room: Budget = stretched) -> bool:
             expected = self.space.expected_cost(placed_at(interval), movable=budget.spram > 0)
-            return expected is None or _fits(expected, stretched)
+            return expected is None or _fits(expected, room)
 
         def fits(interval: int) -> bool:
             placed = placed_at(interval)
@@ -303,7 +305,9 @@ class Mapper:
             found[interval] = placed, accelerator
             return _fits(total, stretched)
 
-        if not intervals or not fits(intervals[-1]):
+        # That of the longest interval takes longest, and few networks have one that is cheaper than expected.
+        about = replace(stretched, **{name: EXPECTED * getattr(stretched, name) for name in ("lc", "ff", "ebr")})
+        if not intervals or not is_expected(intervals[-1], about) or not fits(intervals[-1]):
             return None
         # Schedules take long where branches join: most intervals are ruled out without them.
         likely = intervals[bisect_left(intervals[:-1], True, key=is_expected) :]

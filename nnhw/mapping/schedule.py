@@ -22,7 +22,7 @@ from nnhw.engines.timing import (
     schedule_of,
 )
 from nnhw.errors import StuckError, UnsettledError
-from nnhw.families import ICE40, Family
+from nnhw.families import ICE40, Cost, Family
 from nnhw.mapping.cost import cost
 
 FIFO_MIN_DEPTH = 3
@@ -425,17 +425,24 @@ def cheaper_depths(config: FifoConfig, family: Family, block_ram_lc: float = inf
     ----------
     block_ram_lc: most logic cells that are worth a block RAM less.
     """
-    now = cost(config, family)
-    found: list[int] = []
+
+    def at(depth: int) -> Cost:
+        return cost(replace(config, depth=depth), family)
+
+    found, now, depth = list[int](), cost(config, family), config.depth - 1
     before = now
     # Downwards, and only where a block RAM less, or logic, is saved: so the deepest of equal cost comes first.
-    for depth in range(config.depth - 1, BUFFER_DEPTH - 1, -1):
-        taken = cost(replace(config, depth=depth), family)
+    while depth >= BUFFER_DEPTH:
+        taken = at(depth)
         if taken.ebr < before.ebr or (not taken.ebr and (now.ebr or now.lc - taken.lc >= LEAST_SAVED_LC)):
             # Each block RAM less may take so many logic cells more.
             if now.ebr == taken.ebr or taken.lc - now.lc < block_ram_lc * (now.ebr - taken.ebr):
                 found.append(depth)
-        before = taken
+        before, depth = taken, depth - 1
+        if taken.ebr:
+            # Thousands of depths take as many block RAMs: the next one of interest takes fewer.
+            shallower = range(BUFFER_DEPTH, depth + 1)
+            depth = BUFFER_DEPTH - 1 + bisect_left(shallower, taken.ebr, key=lambda other: at(other).ebr)
     return found[::-1]
 
 

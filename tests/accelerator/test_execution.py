@@ -23,7 +23,7 @@ from nnhw.ir import BIPOLAR, Graph, run
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.shared.compile import compile_network, network_of
-from nnhw.mapping.shared.search.behind import map_behind
+from nnhw.mapping.shared.search.behind import Behinds
 from nnhw.mapping.shared.search.partition import partitions
 from nnhw.mapping.shared.shared_accelerator import assemble, map_program
 from tests.mapping.bodies import codes_of
@@ -68,7 +68,7 @@ def with_engines_behind(code: object) -> Mapped:
     body = decoder(code)  # type: ignore[arg-type]
     way = next(partitions(body, 0, 2))
     assert way.behind is not None
-    behind = map_behind(way.behind, "icebreaker", Budget(lc=4000, ebr=28), ICE40, 2000)
+    behind = Behinds(way.behind, "icebreaker", Budget(lc=4000, ebr=28), ICE40).find(2000)
     compiled = compile_network(replace(network_of(way.shared), sent=False), array_of(8, 2, 4))
     return body, assemble(body, "icebreaker", (), (compiled,), None, behind)
 

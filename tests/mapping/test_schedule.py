@@ -19,7 +19,7 @@ from nnhw.engines.pad import PadConfig
 from nnhw.engines.timing import NetworkRun, run_network
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import StuckError
-from nnhw.families import ICE40
+from nnhw.families import ECP5, ICE40, Family
 from nnhw.ir import IntType
 from nnhw.mapping import schedule
 from nnhw.mapping.cost import cost
@@ -233,6 +233,20 @@ def test_cheaper_depths_take_fewer_block_rams_or_logic() -> None:
     assert [cost(replace(deep, depth=depth)).ebr for depth in depths[-2:]] == [1, 2]
     assert all(not replace(deep, depth=depth).in_block_ram for depth in depths[:-2])
     assert cheaper_depths(FifoConfig(4, lanes=1, bits=1, beats=10), ICE40) == [BUFFER_DEPTH]
+
+
+@pytest.mark.parametrize("family", [ICE40, ECP5], ids=lambda family: family.name)
+def test_cheaper_depths_are_those_that_looking_at_each_depth_finds(family: Family) -> None:
+    rng = np.random.default_rng(7)
+    for depth in (3, 40, 300, 700, 1500):
+        for _ in range(4):
+            lanes, bits = int(rng.choice([1, 2, 8])), int(rng.choice([1, 4, 9, 13]))
+            deep = FifoConfig(depth + int(rng.integers(depth)), lanes, bits, beats=5000)
+            costs = [cost(replace(deep, depth=one), family) for one in range(BUFFER_DEPTH, deep.depth + 1)]
+            fewer = {BUFFER_DEPTH + place for place in range(len(costs) - 1) if costs[place].ebr < costs[place + 1].ebr}
+            found = cheaper_depths(deep, family)
+            assert fewer == {one for one in found if one in fewer or costs[one - BUFFER_DEPTH].ebr}
+            assert found == sorted(found)
 
 
 def test_deepest_fifos_go_into_large_ram() -> None:

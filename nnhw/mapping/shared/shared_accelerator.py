@@ -30,7 +30,7 @@ from nnhw.mapping.shared.search.arrays import (
     memory_bits,
     weights_exceed,
 )
-from nnhw.mapping.shared.search.behind import Behind, map_behind
+from nnhw.mapping.shared.search.behind import Behind, Behinds
 from nnhw.mapping.shared.search.chain import choose_chain
 from nnhw.mapping.shared.search.fitting import compile_body
 from nnhw.mapping.shared.search.fronts import Fronts
@@ -103,6 +103,7 @@ class _Ways:
         self.products = 0
         self._least: dict[int, int] = {}
         self._works = Works()
+        self._behind: dict[int, Behinds | MappingError] = {}
 
     def try_all(self) -> None:
         """Map the network in all ways that may be worth it: no layer behind the shared engine, then one, and so on."""
@@ -218,7 +219,7 @@ class _Ways:
             raise MappingError(f"with {partition.title}, the other weights exceed the memory of '{self.board}'")
         behind = None
         if partition.behind is not None:
-            behind = map_behind(partition.behind, self.board, budget, self.family, way.cycles)
+            behind = self._behinds(partition.behind, partition.counts[1]).find(way.cycles)
             budget = budget.without(behind.cost(self.family))
         if partition.front is None:
             compiled = choose_array(network, budget, self.family, works=self._works).compiled
@@ -229,6 +230,19 @@ class _Ways:
         if best is None:
             raise MappingError(f"no array fits '{self.board}' beside engines for {partition.title}; use {STREAMING}")
         return self._mapping(partition, best.stages, best.compiled, best.front.input_format, behind)
+
+    def _behinds(self, body: Graph, count: int) -> Behinds:
+        """Return the mappings of the layers behind a shared engine. Raises: MappingError: there are none."""
+        # All ways with as many layers behind have the same ones.
+        if count not in self._behind:
+            try:
+                self._behind[count] = Behinds(body, self.board, self.budget, self.family)
+            except MappingError as error:
+                self._behind[count] = error
+        found = self._behind[count]
+        if isinstance(found, MappingError):
+            raise found.with_traceback(None)
+        return found
 
     def _mapping(
         self,

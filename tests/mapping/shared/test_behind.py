@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from nnhw.accelerator import Accelerator
 from nnhw.engines.fifo import FifoConfig
 from nnhw.errors import MappingError
 from nnhw.families import ICE40
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import cost
-from nnhw.mapping.shared.search.behind import Behind, map_behind
+from nnhw.mapping.mapper import Mapper
+from nnhw.mapping.shared.search.behind import Behind, Behinds
 from nnhw.mapping.shared.search.partition import Partition, partitions
 from tests.mapping.shared.networks import NETWORKS, U4, decoder
 
@@ -18,7 +20,7 @@ def behind(lc: float, interval: int) -> Behind:
     """Map what stands behind the array in a network whose last two layers it does not run."""
     way = next(partitions(decoder(U4), 0, 2))
     assert way.behind is not None
-    return map_behind(way.behind, "icebreaker", Budget(lc=lc, ebr=28), ICE40, interval)
+    return Behinds(way.behind, "icebreaker", Budget(lc=lc, ebr=28), ICE40).find(interval)
 
 
 def test_engines_behind_keep_up_with_the_shared_one() -> None:
@@ -41,6 +43,25 @@ def test_engines_behind_are_slower_where_they_do_not_fit() -> None:
     assert 600 < tight.accelerator.schedule.interval_cycles <= 2400
     with pytest.raises(MappingError, match="does not fit"):
         behind(100, 600)
+
+
+def test_engines_behind_are_mapped_once_for_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    way = next(partitions(decoder(U4), 0, 2))
+    assert way.behind is not None
+    asked, best = list[int](), Mapper.best
+
+    def noted(self: Mapper, budget: Budget, target_interval: int | None) -> Accelerator:
+        asked.append(target_interval or 0)
+        return best(self, budget, target_interval)
+
+    monkeypatch.setattr(Mapper, "best", noted)
+    tight = Behinds(way.behind, "icebreaker", Budget(lc=behind(4000, 1200).cost(ICE40).lc, ebr=28), ICE40)
+    asked.clear()
+    found = [tight.find(600) for _ in range(3)]
+    # Each multiple of the interval was tried once, the shortest first.
+    assert asked == sorted(set(asked))
+    assert asked[0] == 600
+    assert found[0].accelerator is found[2].accelerator
 
 
 def test_stages_behind_begin_with_a_queue_and_lead_on_from_the_shared_engine() -> None:

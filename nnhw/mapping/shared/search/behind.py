@@ -12,7 +12,9 @@ from nnhw.families import Cost, Family
 from nnhw.ir import Graph
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import cost
-from nnhw.mapping.mapper import map_body
+from nnhw.mapping.least_weights import refuse_weights
+from nnhw.mapping.mapper import Mapper
+from nnhw.mapping.reader import read_layers
 from nnhw.mapping.schedule import FIFO_MIN_DEPTH
 from nnhw.mapping.shared.settings import NEIGHBOURS
 
@@ -60,32 +62,56 @@ class Behind:
         return sum((cost(stage.config, family) for stage in self.stages(0)), packed)
 
 
-def map_behind(body: Graph, board: str, budget: Budget, family: Family, interval: int) -> Behind:
-    """Map the layers behind a shared engine on the smallest engines that are about as fast as it.
+class Behinds:
+    """Mappings of the layers behind a shared engine; each is made once.
 
     Parameters
     ----------
+    body: graph of these layers.
+    board, family: name of the board, and its device family.
     budget: resources of the whole device; its large RAMs are left to the shared engine.
-    interval: least cycles per frame of the shared engine.
 
     Raises
     ------
-    MappingError: they do not fit.
+    MappingError: they do not fit, however slow they are.
     """
-    refused: list[MappingError] = []
-    # Slower engines are smaller; the shared engine may have to wait for them, which the schedule shows.
-    for multiple in NEIGHBOURS.slower_behind:
-        try:
-            return _at(body, board, replace(budget, spram=0), family, multiple * interval)
-        except MappingError as error:
-            refused.append(error)
-    raise refused[-1]
 
+    def __init__(self, body: Graph, board: str, budget: Budget, family: Family) -> None:
+        self.family, self.budget = family, replace(budget, spram=0)
+        refuse_weights(read_layers(body), self.budget, family)
+        # Made once, as the candidates of each layer are the same in all mappings.
+        self._mapper = Mapper.of(body, board, family, {}, budget=self.budget)
+        self._made: dict[int, Accelerator | MappingError] = {}
 
-def _at(body: Graph, board: str, budget: Budget, family: Family, interval: int) -> Behind:
-    """Map the layers behind on the smallest engines that take no more than an interval. Raises: MappingError."""
-    accelerator = map_body(body, board, budget, family=family, target_interval=interval)
-    form = accelerator.input_format
-    # A queue need not hold more than a result, nor take more than one block RAM.
-    most = max(depth for depth, bits in family.block_ram.modes if bits >= form.element.bits)
-    return Behind(accelerator, max(FIFO_MIN_DEPTH, min(form.elements, most)))
+    def find(self, interval: int) -> Behind:
+        """Return the smallest engines that are about as fast as the shared engine.
+
+        Parameters
+        ----------
+        interval: least cycles per frame of the shared engine.
+
+        Raises
+        ------
+        MappingError: they do not fit.
+        """
+        # Slower engines are smaller; the shared engine may have to wait for them, which the schedule shows.
+        refused = MappingError("no interval is tried")
+        for multiple in NEIGHBOURS.slower_behind:
+            found = self._at(multiple * interval)
+            if isinstance(found, MappingError):
+                refused = found
+                continue
+            form = found.input_format
+            # A queue need not hold more than a result, nor take more than one block RAM.
+            most = max(depth for depth, bits in self.family.block_ram.modes if bits >= form.element.bits)
+            return Behind(found, max(FIFO_MIN_DEPTH, min(form.elements, most)))
+        raise refused.with_traceback(None)
+
+    def _at(self, interval: int) -> Accelerator | MappingError:
+        """Return the smallest engines that take no more than an interval, or why there are none."""
+        if interval not in self._made:
+            try:
+                self._made[interval] = self._mapper.best(self.budget, interval)
+            except MappingError as error:
+                self._made[interval] = error
+        return self._made[interval]
