@@ -86,9 +86,19 @@ class Fronts:
         """Return the smallest mapping of at most grid**step cycles with these DSP blocks and block RAMs, or None."""
         key = step, dsp, ebr
         if key not in self._made:
-            budget, interval = replace(self.budget, ebr=ebr, dsp=dsp, spram=0), int(NEIGHBOURS.grid**step)
-            try:
-                self._made[key] = self._mapper.about(budget, interval)
-            except MappingError:
-                self._made[key] = None
+            for (other, *more), front in self._made.items():
+                if other != step or more[0] < dsp or more[1] < ebr:
+                    continue
+                # With more of both: what did not fit then does not now, and what takes no more than these stays best.
+                if front is None or (self.cost(front).dsp <= dsp and self.cost(front).ebr <= ebr):
+                    self._made[key] = front
+                    return front
+            self._made[key] = self._mapped(step, dsp, ebr)
         return self._made[key]
+
+    def _mapped(self, step: int, dsp: int, ebr: int) -> Accelerator | None:
+        """Return a mapping as `_at` does, made anew."""
+        try:
+            return self._mapper.about(replace(self.budget, ebr=ebr, dsp=dsp, spram=0), int(NEIGHBOURS.grid**step))
+        except MappingError:
+            return None
