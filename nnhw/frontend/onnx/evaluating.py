@@ -21,6 +21,7 @@ from nnhw.frontend.evaluation import Evaluator, QuantizerCall, call_of
 from .module import OnnxModel, Tap
 from .parsing import QONNX, array_of, needed_nodes
 from .quantizing import QuantizeNode
+from .unsigned_weights import with_unsigned_weights
 
 # Every ONNX Runtime from 1.20 on reads this version. The meaning of operators depends on opset versions alone.
 _IR_VERSION = 10
@@ -101,7 +102,7 @@ class _Runner:
         self._initializers = {item.name: item for item in model.graph.initializer}
         # Only what is wanted runs: intermediate codes are outputs, too, so ONNX Runtime may not drop them.
         nodes = [part for node in needed_nodes(model.graph.node, *self._wanted) for part in _standard(node)]
-        self._parts = _segments(nodes)
+        self._parts = _segments(with_unsigned_weights(nodes, self._initializers))
         self._sessions: dict[int, tuple[onnxruntime.InferenceSession, list[str], list[str]]] = {}
 
     def __call__(self, images: np.ndarray) -> dict[str, np.ndarray]:
