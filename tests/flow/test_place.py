@@ -219,7 +219,8 @@ ROUTER = """
 import pathlib, sys, time
 seed, lines = sys.argv[sys.argv.index("--seed") + 1], "Info:     161000 |    21417     129985 |  266   633 |      1046|"
 first = "--router" not in sys.argv
-print(lines + ("  999999999.16  999999999.64|" if first else "       0.10       0.20|"), flush=True)
+for _ in range(2):
+    print(lines + ("  999999999.16  999999999.64|" if first else "       0.10       0.20|"), flush=True)
 while first and time.process_time() < 0.3:  # a process of a few milliseconds may count as one that had none
     pass
 time.sleep(60 * first)
@@ -248,13 +249,19 @@ def test_second_router_takes_over_where_the_first_one_crawls(
 
 def test_router_crawls_only_if_its_last_wires_take_long() -> None:
     line = "Info:     161000 |    21417     129985 |  266   633 |      1046|     {}     718.64|\n"
-    assert crawls(line.format("205.16"), 1.0)
+    assert crawls(line.format("205.16") + line.format("65.16"), 1.0)
     assert not crawls(line.format("205.16") + line.format("7.16"), 1.0)
     assert not crawls("Info: Routing complete.\n", 1.0)
 
 
+def test_router_on_a_machine_that_was_asleep_does_not_crawl() -> None:
+    line = "Info:     161000 |    21417     129985 |  266   633 |      1046|     {}     718.64|\n"
+    assert not crawls(line.format("9000.00"), 1.0)
+    assert not crawls(line.format("7.16") + line.format("9000.00"), 1.0)
+
+
 def test_router_on_a_busy_machine_does_not_crawl() -> None:
-    line = "Info:     161000 |    21417     129985 |  266   633 |      1046|     90.00     718.64|\n"
+    line = 2 * "Info:     161000 |    21417     129985 |  266   633 |      1046|     90.00     718.64|\n"
     assert crawls(line, 0.7)
     assert not crawls(line, 0.5)
 
