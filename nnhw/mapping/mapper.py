@@ -35,7 +35,8 @@ LEAST_ROOM = 0.01
 _PRICES = (1.0, 3.0, 8.0, 0.3, 20.0, 60.0)
 """Prices of a block RAM, as multiples of the family's usual price in logic cells, in the order of their trial."""
 EXPECTED = 1.02
-"""Where the slowest foldings are expected to take more than such a multiple of a resource, none are tried."""
+"""Foldings for slower intervals are tried only if the slowest ones are expected to take at most this multiple of each
+resource: the expected cost leaves some room for error."""
 BUSY = (0.2, 0.6, 0.9)
 """Layers that take at least such a share of the interval get roomy line buffers, if that fits; tried in this order."""
 

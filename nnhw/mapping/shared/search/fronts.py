@@ -86,8 +86,8 @@ class Fronts:
         """Return the smallest mapping of at most grid**step cycles with these DSP blocks and block RAMs, or None."""
         key = step, dsp, ebr
         if key not in self._made:
-            for (other, *more), front in self._made.items():
-                if other != step or more[0] < dsp or more[1] < ebr:
+            for (known_step, known_dsp, known_ebr), front in self._made.items():
+                if known_step != step or known_dsp < dsp or known_ebr < ebr:
                     continue
                 # With more of both: what did not fit then does not now, and what takes no more than these stays best.
                 if front is None or (self.cost(front).dsp <= dsp and self.cost(front).ebr <= ebr):
