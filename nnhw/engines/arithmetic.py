@@ -99,8 +99,9 @@ class LaneArithmetic:
         """Return (lowest, highest) raw sum that any input can give, over all outputs of weights [outputs, inputs]."""
         weights = np.asarray(weights, dtype=np.int64)
         low, high = self.activation.low, self.activation.high
-        highest = np.where(weights > 0, weights * high, weights * low).sum(axis=1)
-        lowest = np.where(weights > 0, weights * low, weights * high).sum(axis=1)
+        positive = np.maximum(weights, 0).sum(axis=1)
+        negative = weights.sum(axis=1) - positive
+        highest, lowest = positive * high + negative * low, positive * low + negative * high
         offsets = self.offsets(weights)
         # The division is exact: with bipolar activations all sums of an output have the parity of its offset.
         return int(((lowest - offsets) // self.multiplier).min()), int(((highest - offsets) // self.multiplier).max())

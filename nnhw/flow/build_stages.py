@@ -119,7 +119,7 @@ def capture(job: Job, out: Path) -> None:
     ExactnessError: the graph's codes differ from PyTorch's, and rounding does not explain it.
     """
     from nnhw import ir
-    from nnhw.flow.models.samples import example_of, make_samples
+    from nnhw.flow.models.samples import samples_of
     from nnhw.ir.files import pack_arrays
     from nnhw.nn.post_training import accuracy_of
     from nnhw.rewrites import apply_rewrites
@@ -128,7 +128,7 @@ def capture(job: Job, out: Path) -> None:
         raise InputError("the stage 'capture' needs a model; give one, or start from a later stage")
     source = job.source
     captured = source.capture_quantizers()
-    samples = make_samples(example_of(source.example_input, captured.graph))
+    samples = samples_of(source.example_input, captured.graph)
     own = source.own_answers(captured, samples)
     graph, rewritten = apply_rewrites(captured.graph, source.rewrites, samples)
     ir.save(graph, out / "capture.ir")

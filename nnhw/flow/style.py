@@ -78,7 +78,7 @@ def map_in_style(
     try:
         mapped = _streaming(body, board, budget, family, options, interval, "")
     except MappingError as error:
-        return _instead(body, board, budget, family, error)
+        return _instead(body, board, budget, family, options, interval, error)
     return _faster(mapped, body, board, budget, family, options, interval)
 
 
@@ -135,11 +135,14 @@ def _shared(
     why: str,
     most: int | None = None,
     reusable: bool = False,
+    enough: int = 0,
 ) -> Mapped:
-    found = map_shared(body, board.name, left_to_shared(board, budget, family), family, most, reusable)
+    found = map_shared(body, board.name, left_to_shared(board, budget, family), family, most, reusable, enough)
     best, *others = found
     slower = "; ".join(f"{mapping.title}: {mapping.cycles:,}" for mapping in others)
     way = f"{best.title}: {best.cycles:,} cycles a frame{f' ({slower})' if slower else ''}"
+    if best.cycles <= enough:
+        way += f", where {enough:,} are enough for the link or the rate asked for, so that no faster one was sought"
     return Mapped(best.accelerator, "shared", f"{why}; {way}" if why else way, best.programs)
 
 
@@ -155,10 +158,19 @@ def left_to_shared(board: Board, budget: Budget, family: Family) -> Budget:
     return replace(budget, lc=budget.lc - PROGRAM_LC - reserved, ff=budget.ff - PROGRAM_LC)
 
 
-def _instead(body: Graph, board: Board, budget: Budget, family: Family, reason: MappingError) -> Mapped:
+def _instead(
+    body: Graph,
+    board: Board,
+    budget: Budget,
+    family: Family,
+    options: Options,
+    interval: int | None,
+    reason: MappingError,
+) -> Mapped:
     """Return a network on a shared engine because its layers do not fit on engines of their own."""
+    why = f"with an engine for each layer, {first_of(reason)}"
     try:
-        return _shared(body, board, budget, family, f"with an engine for each layer, {first_of(reason)}")
+        return _shared(body, board, budget, family, why, enough=interval or _least_of_link(body, board, options))
     except MappingError as error:
         # A list of problems stays one, so that each of them is shown to the user.
         if isinstance(reason, ProblemList):
@@ -168,6 +180,16 @@ def _instead(body: Graph, board: Board, budget: Budget, family: Family, reason: 
         if isinstance(reason, DoesNotFitError):
             raise DoesNotFitError(said, reason.layers) from None
         raise MappingError(said) from None
+
+
+def _least_of_link(body: Graph, board: Board, options: Options) -> int:
+    """Return the cycles in which the link passes a frame; for the host, an engine that takes fewer is no faster.
+
+    They are those of the bits of all codes: an engine in front of a shared one reads no more, a shared one a byte each.
+    """
+    clock_hz = options.clock_hz or board.target_clock_hz
+    frame_bytes = [-(-node.type.size * node.type.int_dtype.bits // 8) for node in (*body.inputs, *body.output_nodes)]
+    return int(clock_hz / board.host_link.images_per_s(frame_bytes[0], sum(frame_bytes[1:]), clock_hz))
 
 
 def _faster(
@@ -201,7 +223,8 @@ def _faster(
             )
         return Mapped(streaming.accelerator, "streaming", f"{cycles}; {than}")
     try:
-        shared = _shared(body, board, budget, family, "", streaming.interval)
+        least = interval or _least_of_link(body, board, options)
+        shared = _shared(body, board, budget, family, "", streaming.interval, enough=least)
     except MappingError as error:
         return Mapped(streaming.accelerator, "streaming", f"{cycles}; on a shared one, {first_of(error)}")
     except KeyboardInterrupt as stop:

@@ -198,15 +198,17 @@ class DesignSpace:
     def _choices(self, layer: Layer) -> Iterator[Folding]:
         """Yield the foldings of a layer; for a family with LUT memories, also variants with small memories in LUTs."""
         for folding in foldings(layer):
+            if isinstance(layer, MatrixLayer) and folding.logic_tails and not self._planner.tail_words(layer, folding):
+                # The same as without them.
+                continue
             yield folding
             if not self.family.lut_ram.words:
                 continue
             # A line buffer that does not fit there is refused by the planner, and the folding is left out.
             yield replace(folding, lut_buffer=True)
             if isinstance(layer, MatrixLayer) and not folding.logic_tails:
-                beats = layer.weights.size // (folding.pe * folding.simd)
                 # Memories of so few words are cheap in LUTs, and leave block RAMs free.
-                if 1 < beats <= (self.family.logic.deep_rom or (0,))[0]:
+                if 1 < folding.depth(layer) <= (self.family.logic.deep_rom or (0,))[0]:
                     yield replace(folding, logic_pe=folding.pe)
                     yield replace(folding, logic_pe=folding.pe, lut_buffer=True)
 

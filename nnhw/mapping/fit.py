@@ -10,7 +10,7 @@ of all codes up to zero lie higher by what counts as a tie.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
 
@@ -52,15 +52,17 @@ class Channel:
     @lru_cache(MOST_KNOWN)  # noqa: B019 - bounded, and equal channels of other layers find it, too
     def hulls(self, shift: int) -> tuple[list[Point], list[Point]]:
         """Return the points at or above which the line runs, and those at or below which it runs."""
-        above, below = self._corners
+        above, below = self._corners()
+        if self.parity is None and not self.tie_bits:
+            return [(x, k << shift) for x, k in above], [(x, (k << shift) - 1) for x, k in below]
         return (
-            [(max(self.steps[k - 1], self.low), (k << shift) + self._down(k, shift)) for k in above],
-            [(min(self.steps[k - 1], self.high + 1) - 1, (k << shift) - 1 + self._down(k, shift)) for k in below],
+            [(x, (k << shift) + self._down(k, shift)) for x, k in above],
+            [(x, (k << shift) - 1 + self._down(k, shift)) for x, k in below],
         )
 
-    @cached_property
-    def _corners(self) -> tuple[list[int], list[int]]:
-        """Return the indices of the points that may bind from below and from above, at any shift.
+    @lru_cache(MOST_KNOWN)  # noqa: B019 - as above
+    def _corners(self) -> tuple[list[Point], list[Point]]:
+        """Return the places and the indices of the points that may bind from below and from above, at any shift.
 
         All points of one parity, and all on one side of the pivot, lie higher by the same, and a shift stretches them
         in one direction. So they have the same corners at every shift.
@@ -76,7 +78,10 @@ class Channel:
             rising, falling = k[above & own], k[below & own][::-1]
             found[0].extend(rising[_hull_corners(np.maximum(steps[rising - 1], self.low), rising)].tolist())
             found[1].extend(falling[_hull_corners(-np.minimum(steps[falling - 1], self.high + 1), -falling)].tolist())
-        return sorted(found[0]), sorted(found[1])
+        return (
+            [(max(self.steps[k - 1], self.low), k) for k in sorted(found[0])],
+            [(min(self.steps[k - 1], self.high + 1) - 1, k) for k in sorted(found[1])],
+        )
 
     def _down(self, k: int, shift: int) -> int:
         """Return the distance from k * 2**shift to the first number that counts as k."""
@@ -203,10 +208,10 @@ def _longest(steps: list[int], low: int, high: int, parity: int | None, most_shi
 
     It ends in front of a step, or at `high`.
     """
-    # A part of a range that has a line has that line, too, so the ends of ranges with lines can be bisected.
-    ends = [*sorted({step - 1 for step in steps if low < step <= high}), high]
     if Channel(tuple(steps), low, high, parity).slope(most_shift) is not None:
         return high
+    # A part of a range that has a line has that line, too, so the ends of ranges with lines can be bisected.
+    ends = [*sorted({step - 1 for step in steps if low < step <= high}), high]
     good, bad = -1, len(ends) - 1
     while bad - good > 1:
         middle = (good + bad) // 2

@@ -58,6 +58,10 @@ class Folding:
         """Products of a cell per cycle."""
         return self.channel_lanes * self.row_lanes
 
+    def depth(self, layer: MatrixLayer) -> int:
+        """Return the words of weights of a cell: one for each step of each fold, of all groups."""
+        return layer.weights.size // (self.pe * self.simd)
+
 
 def divisors(number: int) -> list[int]:
     """Return the divisors of a number, ascending."""

@@ -108,13 +108,19 @@ class Planner:
         # The array of the folding that was planned last, and its cost: the next one often differs in its buffer only.
         self._last_array: tuple[tuple[str, Folding], MatmulConfig] | None = None
         self._last_cost: tuple[EngineConfig, Cost] | None = None
+        self._windows: dict[tuple[str | int, ...], WindowConfig] = {}
+        self._window_costs: dict[WindowConfig, Cost] = {}
 
     def cost(self, plan: LayerPlan) -> Cost:
         """Return the resources of the engines of a plan."""
         return sum(map(self._cost, plan.configs), Cost())
 
     def _cost(self, config: EngineConfig) -> Cost:
-        # Only arrays are costly to price: their weights are looked at bit by bit.
+        if isinstance(config, WindowConfig):
+            if config not in self._window_costs:
+                self._window_costs[config] = cost(config, self.family)
+            return self._window_costs[config]
+        # Arrays are costly to price: their weights are looked at bit by bit.
         if self._last_array is None or config is not self._last_array[1]:
             return cost(config, self.family)
         if self._last_cost is None or self._last_cost[0] is not config:
@@ -370,7 +376,14 @@ class Planner:
         return LayerPlan((engine.i_lanes,) * len(layer.inputs), ((layer.op.name, engine, output),))
 
     def _window(self, layer: WindowLayer, folding: Folding, repeats: int) -> WindowConfig:
-        """Return the sliding window of a layer."""
+        """Return the sliding window of a layer; foldings that differ in their array alone share it."""
+        lanes, memory = (folding.channel_lanes, folding.row_lanes), (folding.roomy, folding.large, folding.lut_buffer)
+        key = layer.name, repeats, *lanes, *memory
+        if key not in self._windows:
+            self._windows[key] = self._made_window(layer, folding, repeats)
+        return self._windows[key]
+
+    def _made_window(self, layer: WindowLayer, folding: Folding, repeats: int) -> WindowConfig:
         channels, height, width = layer.padded
         groups, block = (layer.groups, layer.pool) if isinstance(layer, MatrixLayer) else (1, (1, 1))
 
@@ -393,10 +406,11 @@ class Planner:
 
         return buffered_window(make, folding.channel_lanes * layer.activation.bits, folding, self.family, layer.where)
 
-    def _tail_words(self, folding: Folding, depth: int, weight: IntType) -> int:
+    def tail_words(self, layer: MatrixLayer, folding: Folding) -> int:
         """Return how many words of each memory of weights are in logic: the fewest with which block RAMs are fewest."""
         if not folding.logic_tails:
             return 0
+        depth, weight = folding.depth(layer), layer.weight
         bits, family = folding.hop * folding.simd * weight.bits, self.family
         # Without these words, the others fill block RAMs of some shape exactly.
         tails = [
@@ -417,8 +431,6 @@ class Planner:
         outputs = len(layer.weights)
         # The window gives taps and channels in an order of its own, in which the weights have to follow one another.
         weights = np.ascontiguousarray(layer.weights.reshape(outputs, -1)[:, window.weight_order()])
-        # Words of weights of a cell: one for each step of each fold, of all groups.
-        depth = outputs // layer.groups // folding.pe * layer.groups * window.steps
         matmul = MatmulConfig(
             pe=folding.pe,
             simd=folding.simd,
@@ -432,8 +444,8 @@ class Planner:
             logic_pe=folding.logic_pe,
             logic_thresholds=folding.logic_thresholds,
             dsp_pe=folding.dsp_pe,
-            tail_words=self._tail_words(folding, depth, layer.weight),
-            registered=self._registered(folding, depth),
+            tail_words=self.tail_words(layer, folding),
+            registered=self._registered(folding, folding.depth(layer)),
             paired=self.family.dense_dsp,
         )
         self._last_array = key, matmul

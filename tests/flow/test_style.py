@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,14 +16,15 @@ from nnhw.engines.shared import ArrayConfig, SharedConfig
 from nnhw.engines.shared.array import Requantizing
 from nnhw.engines.shared.cycle_model import lone_schedule
 from nnhw.engines.timing import Schedule
-from nnhw.errors import InputError, MappingError, StuckError, first_of
+from nnhw.errors import DoesNotFitError, InputError, MappingError, StuckError, first_of
 from nnhw.flow import style
 from nnhw.flow.board_budget import map_on_board
 from nnhw.flow.options import Options, load_array
 from nnhw.flow.verification.comparison import compare_stages
 from nnhw.flow.verification.equality import Equality, check_equality
 from nnhw.ir import BIPOLAR, Graph, IntType, run
-from nnhw.mapping.shared import compile_body
+from nnhw.mapping.shared import compile_body, shared_accelerator
+from nnhw.mapping.shared.search import arrays
 from nnhw.mapping.shared.search.partition import partitions
 from nnhw.mapping.shared.shared_accelerator import map_program
 from tests.flow.test_orders import ORDERS, Net
@@ -176,7 +178,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch, intervals: tuple[int, int], shared_b
         ),
     ]
     monkeypatch.setattr(style, "_streaming", lambda *_: ways[0])
-    monkeypatch.setattr(style, "_shared", lambda *_: ways[1])
+    monkeypatch.setattr(style, "_shared", lambda *_, **__: ways[1])
     monkeypatch.setattr(style, "least_cycles", lambda *_: 0)
     _, facts = mapped(body, "auto")
     return str(facts["name"]), str(facts["why"])
@@ -214,6 +216,30 @@ def test_auto_takes_a_shared_engine_where_the_layers_do_not_fit() -> None:
         map_on_board(body, replace(small, resources=replace(small.resources, lc=1500)), Options(style="auto"))
     tight = map_on_board(body, small, Options(style="shared"))[0]
     assert tight.style == "shared"
+
+
+@pytest.mark.parametrize("target_fps", [None, 1.0])
+def test_auto_seeks_no_faster_shared_engine_than_the_link_or_the_rate_needs(
+    monkeypatch: pytest.MonkeyPatch, target_fps: float | None
+) -> None:
+    def refuse(*_: object) -> None:
+        raise DoesNotFitError("too large")
+
+    compiled: list[object] = []
+    choice = arrays.compiled_choice
+    monkeypatch.setattr(style, "_streaming", refuse)
+
+    def counted(*given: Any) -> arrays.Choice | None:
+        compiled.append(given)
+        return choice(*given)
+
+    monkeypatch.setattr(arrays, "compiled_choice", counted)
+    monkeypatch.setattr(shared_accelerator, "choose_chain", lambda *_, **__: pytest.fail("engines in a row are sought"))
+    slow = BOARD if target_fps else replace(BOARD, uart=replace(BOARD.uart, baud=9600))
+    _, facts = map_on_board(NETWORKS["depthwise"](0), slow, Options(style="auto", target_fps=target_fps))
+    assert facts["style"]["name"] == "shared"
+    assert facts["style"]["why"].endswith("so that no faster one was sought")
+    assert len(compiled) == 1
 
 
 def test_auto_takes_no_other_style_where_engines_are_stuck(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
 import pytest
 
-from nnhw.mapping.fit import Channel
+from nnhw.mapping.fit import Channel, Point
 
 LARGEST = 40
 """Slopes that are tried one by one."""
@@ -16,12 +14,11 @@ LARGEST = 40
 class AllPoints(Channel):
     """The same conditions without leaving out any that follows from others."""
 
-    @cached_property
-    def _corners(self) -> tuple[list[int], list[int]]:
-        indices = range(1, len(self.steps) + 1)
+    def _corners(self) -> tuple[list[Point], list[Point]]:
+        steps = list(enumerate(self.steps, 1))
         return (
-            [k for k in indices if self.steps[k - 1] <= self.high],
-            [k for k in indices if self.steps[k - 1] > self.low],
+            [(max(step, self.low), k) for k, step in steps if step <= self.high],
+            [(min(step, self.high + 1) - 1, k) for k, step in steps if step > self.low],
         )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from nnhw.errors import ExactnessError, InputError
 from nnhw.flow.commands.inspection import captured_graph, load_model
 from nnhw.flow.models.calibrate import Calibration
-from nnhw.flow.models.samples import differing_rows, example_of, make_samples
+from nnhw.flow.models.samples import differing_rows, samples_of
 from nnhw.flow.tools.progress import Progress, SilentProgress
 from nnhw.flow.tools.storage import write_whole
 from nnhw.ir import Graph, run_in_chunks
@@ -67,7 +67,7 @@ def export_onnx(
         raise InputError(f"an ONNX file ends in .onnx, got {path}; give --out {path.with_suffix('.onnx')}")
     captured = captured_graph(source, progress)
     with progress.stage("lower"):
-        samples = make_samples(example_of(source.example_input, captured)).astype(np.float64)
+        samples = samples_of(source.example_input, captured).astype(np.float64)
         graph, inputs = _exported_part(captured, samples, whole)
     with progress.stage("export"):
         model = to_onnx(graph)

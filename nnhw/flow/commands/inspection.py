@@ -227,11 +227,11 @@ def load_model(file: str, calibration: Calibration | None, progress: Progress) -
 def captured_graph(source: Source, progress: Progress) -> Graph:
     """Return the captured graph of a model, its rewrites applied."""
     with progress.stage("capture"):
-        from nnhw.flow.models.samples import example_of, make_samples
+        from nnhw.flow.models.samples import samples_of
         from nnhw.rewrites import apply_rewrites
 
         graph = source.capture()
-        samples = make_samples(example_of(source.example_input, graph)) if source.rewrites else np.empty(0)
+        samples = samples_of(source.example_input, graph) if source.rewrites else np.empty(0)
         return apply_rewrites(graph, source.rewrites, samples)[0]
 
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from nnhw.errors import BuildError
 from nnhw.ir import Graph
+from nnhw.ir.graph import levels
+from nnhw.ir.ops import Conv2d, Linear
 from nnhw.reading import load_npz
 
 if TYPE_CHECKING:
@@ -17,8 +19,37 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 RANDOM_SAMPLES = 56
+MOST_PRODUCTS = 4 * 10**9
+"""Products of all samples together, about: PyTorch and the graphs evaluate each sample ten times or so, at 5 to 10
+billion products a second. Only networks of more than 70 million products have fewer samples for it."""
+LEAST_SAMPLES = 4
 SEED = 1
 EVALUATED = 250  # images at a time, so that memory does not grow with their number
+
+
+def samples_of(example: torch.Tensor | None, graph: Graph) -> np.ndarray:
+    """Return the samples with which a captured graph is compared; fewer where each takes long.
+
+    Parameters
+    ----------
+    example: the model's example input [n, *shape]; see `example_of`.
+    """
+    rows = example_of(example, graph)
+    steps = rows.shape[1] if graph.inputs[0].type.is_sequence else 1
+    most = max(LEAST_SAMPLES, MOST_PRODUCTS // max(1, steps * products_of(graph)))
+    # Half of them are the example's, which look like what the model is for.
+    rows = rows[: max(1, most // 2)] if len(rows) + RANDOM_SAMPLES > most else rows
+    return make_samples(rows, min(RANDOM_SAMPLES, most - len(rows)))
+
+
+def products_of(graph: Graph) -> int:
+    """Return the products with weights that a graph computes for an image, or for a step of a sequence."""
+    return sum(
+        node.type.size * part.constants[node.inputs[1]][0].size
+        for _, part in levels(graph)
+        for node in part.nodes
+        if isinstance(node.op, Linear | Conv2d)
+    )
 
 
 def make_samples(example: np.ndarray, count: int = RANDOM_SAMPLES) -> np.ndarray:

@@ -98,8 +98,7 @@ def adder_tree(widths: list[int], raw: int, counts: bool = False) -> Inventory:
     counts: whether the terms are counts of bits; the top bit of their sums is a separate LUT.
     """
     found, top = list[Inventory](), int(counts)
-    while len(widths) > 1:
-        following = tree_widths(widths)[0]
+    for following in tree_widths(widths):
         sums = Counter(min(width, raw) for width in following[: len(widths) // 2])
         # Equal sums are listed together: a tree has thousands of adders, and lists of parts are priced often.
         for bits, count in sums.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -47,8 +48,8 @@ def distinct_columns(words: np.ndarray) -> int:
     width = max(1, int(words.max()).bit_length())
     columns = (words[:, :, None] >> np.arange(width) & 1).reshape(len(words), -1)
     # Each column of bits as a number, with a bit for each word.
-    numbers = np.unique((1 << np.arange(len(words))) @ columns)
-    return int(((numbers != 0) & (numbers != (1 << len(words)) - 1)).sum())
+    numbers = set(((1 << np.arange(len(words))) @ columns).tolist())
+    return len(numbers - {0, (1 << len(words)) - 1})
 
 
 def threshold_roms(thresholds: Thresholds, raw: tuple[int, int], lanes: int, logic: bool) -> Inventory:
@@ -88,8 +89,31 @@ def search_roms(search: ThresholdSearch, raw: tuple[int, int], lanes: int) -> In
     if search.table is not None:
         codes = encode(search.table, search.code)
         rows.append(np.pad(codes, ((0, 0), (0, (1 << search.levels) - codes.shape[1]))))
-    words = [row[lane::lanes].reshape(-1, 1) for row in rows for lane in range(lanes)]
-    return listed(rom_parts(word, len(word) <= search.logic_words) for word in words)
+    # Channel `lane` of each word of channels goes to that lane: [outputs, parts] --> [lanes, words of a lane].
+    memories = [row.reshape(-1, lanes, row.shape[1]).swapaxes(0, 1).reshape(lanes, -1) for row in rows]
+    return listed(_lane_roms(words, words.shape[1] <= search.logic_words) for words in memories)
+
+
+def _lane_roms(words: np.ndarray, logic: bool) -> Inventory:
+    """List a memory for each lane, all of the same depth; see `rom_parts`.
+
+    Parameters
+    ----------
+    words: bit patterns [lanes, depth].
+    """
+    depth = words.shape[1]
+    if depth == 1:
+        return NOTHING
+    if logic and depth <= SHARED_COLUMNS_WORDS:
+        return listed(rom_parts(lane[:, None], True) for lane in words)
+    changed = np.bitwise_or.reduce(words, axis=1) ^ np.bitwise_and.reduce(words, axis=1)
+    # Lanes whose memories are equally wide are counted together.
+    widths = Counter(int(value).bit_count() for value in changed)
+    return listed(
+        count * (logic_rom(depth, width, width) if logic else rom(depth, width))
+        for width, count in sorted(widths.items())
+        if width
+    )
 
 
 def table_roms(table: Table, lanes: int) -> Inventory:

@@ -93,11 +93,20 @@ class _Ways:
 
     Parameters
     ----------
-    body, board, budget, family, most: see `map_shared`.
+    body, board, budget, family, most, enough: see `map_shared`.
     """
 
-    def __init__(self, body: Graph, board: str, budget: Budget, family: Family, most: int | None) -> None:
+    def __init__(
+        self,
+        body: Graph,
+        board: str,
+        budget: Budget,
+        family: Family,
+        most: int | None,
+        enough: int = 0,
+    ) -> None:
         self.body, self.board, self.budget, self.family, self.most = body, board, budget, family, most
+        self.enough = enough
         self.found: list[SharedMapping] = []
         self.refused: list[MappingError] = []
         self.products = 0
@@ -114,14 +123,22 @@ class _Ways:
             ways = list(self._runnable(behind))
             # On a large device each way takes long: the fastest by estimate come first, and the rest is left out.
             if self._is_roomy:
-                ways.sort(key=lambda way: way.cycles)
+                # Without other engines it takes a second or two, and may be fast enough.
+                ways.sort(key=lambda way: (self.enough > 0 and way.partition.counts != (0, 0), way.cycles))
             for way in ways:
                 if self._is_roomy and self.found and way.cycles >= min(mapping.cycles for mapping in self.found):
                     break
                 self._try(way)
+                if self.is_enough:
+                    return
             # More layers behind only while no array runs the others.
             if self._least and behind >= MOST_BEHIND:
                 break
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether a mapping was found that is fast enough."""
+        return any(mapping.cycles <= self.enough for mapping in self.found)
 
     @cached_property
     def excess(self) -> DoesNotFitError | None:
@@ -222,7 +239,7 @@ class _Ways:
             behind = self._behinds(partition.behind, partition.counts[1]).find(way.cycles)
             budget = budget.without(behind.cost(self.family))
         if partition.front is None:
-            compiled = choose_array(network, budget, self.family, works=self._works).compiled
+            compiled = choose_array(network, budget, self.family, works=self._works, enough=self.enough).compiled
             return self._mapping(partition, (), compiled, None, behind)
         fronts = Fronts(partition.front, self.board, budget, self.family)
         pairing = Pairing(fronts, network, self._beat(partition, network), self._works)
@@ -257,7 +274,7 @@ class _Ways:
 
     def try_chain(self) -> None:
         """Map the network on several shared engines in a row, if that is faster than all mappings found so far."""
-        if self.excess is not None:
+        if self.excess is not None or self.is_enough:
             return
         most = int(NEIGHBOURS.chain_pays * min(mapping.cycles for mapping in self.found)) if self.found else self.most
         try:
@@ -272,7 +289,13 @@ class _Ways:
 
 
 def map_shared(
-    body: Graph, board: str, budget: Budget, family: Family, most: int | None = None, reusable: bool = False
+    body: Graph,
+    board: str,
+    budget: Budget,
+    family: Family,
+    most: int | None = None,
+    reusable: bool = False,
+    enough: int = 0,
 ) -> tuple[SharedMapping, ...]:
     """Map an integer graph on a shared engine, with other engines in front of it and behind it if these help.
 
@@ -282,6 +305,7 @@ def map_shared(
     most: intervals at or above this are not worth keeping, in cycles per frame; None: there is no such limit.
     reusable: whether other networks are to run on it, too: then there are no engines in front or behind, and the array
         has more than this network needs.
+    enough: cycles per frame of which fewer are no better: the search ends with a mapping that takes no more.
 
     Returns
     -------
@@ -296,7 +320,7 @@ def map_shared(
         accelerator = assemble(body, board, (), (compiled,))
         # The title of the partition without other engines.
         return (SharedMapping(accelerator, (compiled,), next(partitions(body, 0)).title),)
-    ways = _Ways(body, board, budget, family, most)
+    ways = _Ways(body, board, budget, family, most, enough)
     try:
         ways.try_all()
         ways.try_chain()

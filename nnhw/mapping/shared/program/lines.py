@@ -137,10 +137,8 @@ def fit_lines(function: StepFunction, raw: IntType) -> tuple[Line, ...]:
     if steps is None:
         return ()
     found = [_steep(steps)] if steps.code.bipolar else _lines(steps, raw, function.scaling)
-    for line in found:
-        _prove(line, normal)
-        # Addends in between lie between the two functions, which are equal.
-        _prove(replace(line, addend=line.addend + line.slack), normal)
+    # Addends in between lie between the two functions, which are equal.
+    _prove([one for line in found for one in (line, replace(line, addend=line.addend + line.slack))], normal)
     return tuple(found)
 
 
@@ -159,7 +157,7 @@ def fit_ranked(function: StepFunction, raw: IntType) -> Line:
     if not found:
         raise NoCommonStepsError(f"steps that lie so unevenly take more than {LINES.most_rank_words} words of ranks")
     best = min(found, key=lambda line: _weight(line, function.code))
-    _prove(best, normal)
+    _prove([best], normal)
     return best
 
 
@@ -304,8 +302,8 @@ def _steep(steps: Thresholds) -> Line:
     return Line(2 * turn, addend, 0, -1, 1, slack=np.zeros_like(addend))
 
 
-def _prove(line: Line, function: NormalSteps) -> None:
-    """Compare a line with its function on both sides of all steps; between them it is constant, and the line monotone.
+def _prove(lines: Sequence[Line], function: NormalSteps) -> None:
+    """Compare lines with a function on both sides of all its steps; between them it is constant, and a line monotone.
 
     Ranked steps are constant between their own places.
 
@@ -314,9 +312,11 @@ def _prove(line: Line, function: NormalSteps) -> None:
     MappingError: they differ; this is a bug of nnhw.
     """
     steps, raw = function.padded()[0].T, function.raw
+    own = [line.borders(raw.low).T for line in lines if line.ranked is not None]
     ends = np.array([[raw.low], [raw.high]]).repeat(function.outputs, axis=1)
-    if line.ranked is not None:
-        steps = np.concatenate([steps, line.borders(raw.low).T])
+    steps = np.concatenate([steps, *own])
     points = np.concatenate([ends, steps - 1, steps]).clip(raw.low, raw.high)
-    if (line.golden(points) != function(points)).any():
-        raise MappingError("a line differs from its step function; this is a bug of nnhw, please report it")
+    codes = function(points)
+    for line in lines:
+        if (line.golden(points) != codes).any():
+            raise MappingError("a line differs from its step function; this is a bug of nnhw, please report it")

@@ -36,7 +36,7 @@ from nnhw.mapping.shared.program.needs import (
 from nnhw.mapping.shared.program.network import TaskNetwork
 from nnhw.mapping.shared.search.array_cost import array_cost
 from nnhw.mapping.shared.search.fitting import compile_fitting
-from nnhw.mapping.shared.search.works import Works, together
+from nnhw.mapping.shared.search.works import Work, Works, together
 from nnhw.mapping.shared.settings import ARRAYS, LINES
 
 ROOMY = {"rows": ARRAYS.most_rows, "sum_bits": 28, "factor_bits": 36, "addend_bits": 60, "shifts": (60,)}
@@ -70,6 +70,7 @@ def choose_array(
     i_lanes: int = 1,
     reusable: bool = False,
     works: Works | None = None,
+    enough: int = 0,
 ) -> Choice:
     """Return the smallest array that fits a budget and on which a network takes few more cycles than on any other.
 
@@ -78,6 +79,7 @@ def choose_array(
     i_lanes: elements of a beat of the input.
     reusable: whether its requantizers get wider limits than this network needs, so that others run on it, too.
     works: see `by_speed`.
+    enough: cycles per frame of which fewer are no better: no further array is looked at then.
 
     Raises
     ------
@@ -103,7 +105,7 @@ def choose_array(
         if choice is not None:
             found.append(choice)
         # Arrays come by their estimates, so that later ones are hardly faster: a few exact programs are enough.
-        if len(found) == ARRAYS.exact:
+        if len(found) == ARRAYS.exact or (choice is not None and choice.compiled.cycles <= enough):
             break
     if found:
         most = ARRAYS.slower * min(choice.compiled.cycles for choice in found)
@@ -193,8 +195,10 @@ def by_speed(
     MappingError: no array runs the network, however large: what the last one had too little of.
     """
     found: list[tuple[int, ArrayConfig]] = []
+    # Those whose programs exceed the memory of any array: only if there are no others, for the message.
+    too_large: list[tuple[int, ArrayConfig]] = []
     widths: list[ArrayConfig] = []
-    refusal, works = None, works or Works()
+    refusal, works, most_bits = None, works or Works(), memory_bits(budget, family)
     can_stream = any(task.window.is_global for task in network.tasks)
     for shape in arrays_of(network, budget, family):
         try:
@@ -210,17 +214,21 @@ def by_speed(
         for weight_stream in (False, True) if can_stream else (False,):
             chosen = [replace(array, weight_stream=weight_stream) for array in arrays]
             try:
-                cycles, rows = _estimate(network, shape, chosen[0], works)
+                work = together(works.of(network, shape, weight_stream))
+                cycles = _frame_cycles(network, chosen[0], work)
             except MappingError as error:
                 refusal = error
                 continue
             # Streamed weights are worth their hardware only if that is clearly faster.
             if most is None or cycles * ARRAYS.slower < most:
                 most = cycles
-                found += [(cycles, with_rows(array, rows, family)) for array in chosen]
-    if refusal is not None and not found:
+                least_bits = (work.words + min(map(work.heads, chosen))) * shape.word_bits
+                (too_large if least_bits > most_bits else found).extend(
+                    (cycles, with_rows(array, work.rows, family)) for array in chosen
+                )
+    if refusal is not None and not found and not too_large:
         raise refusal
-    yield from sorted(found, key=lambda pair: (pair[0], pair[1].products, pair[1].lanes))
+    yield from sorted(found or too_large, key=lambda pair: (pair[0], pair[1].products, pair[1].lanes))
 
 
 def least_estimate(
@@ -247,7 +255,8 @@ def least_estimate(
                 array = with_own(shape, widths, i_lanes)
                 least = least_cost(with_blocks(replace(array, rows=1), budget.dsp, family), budget, family)
                 if not fitting or cost_fits(least, budget):
-                    found.append(_estimate(network, shape, array, works)[0])
+                    work = together(works.of(network, shape, array.weight_stream))
+                    found.append(_frame_cycles(network, array, work))
         if found:
             return min(found)
         if not fitting:
@@ -319,17 +328,14 @@ def arrays_of(network: TaskNetwork, budget: Budget, family: Family) -> Iterator[
                         continue
 
 
-def _estimate(network: TaskNetwork, shape: ArrayConfig, array: ArrayConfig, works: Works) -> tuple[int, int]:
-    """Return an estimate of the cycles of a frame, without its output, and the rows of weights in the cache.
+def _frame_cycles(network: TaskNetwork, array: ArrayConfig, work: Work) -> int:
+    """Return an estimate of the cycles of a frame, without its output.
 
     Parameters
     ----------
-    shape: the array with all limits wide enough. array: the same one with the widths that the network needs.
-
-    Raises: MappingError if the network exceeds a limit of the array.
+    array: with the widths that the network needs. work: of all tasks, on an array of that shape.
     """
-    work = together(works.of(network, shape, array.weight_stream))
-    return prod(network.values[network.source].shape) // array.i_lanes + work.cycles_on(array), work.rows
+    return prod(network.values[network.source].shape) // array.i_lanes + work.cycles_on(array)
 
 
 def weights_exceed(network: TaskNetwork, budget: Budget, family: Family) -> bool:
