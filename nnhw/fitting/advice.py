@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
 
 from nnhw.boards import Board, load_board
 from nnhw.flow.options import Options
@@ -13,8 +12,8 @@ from nnhw.flow.tools.progress import Progress
 from nnhw.ir import Graph
 
 from .narrowing import NotNarrowedError
-from .sweep import devices, lowered, plain_variant, variants
-from .trials import FitTrial, Variant, attempt
+from .sweep import devices, plain_variant, variants
+from .trials import FitTrial, Form, Variant
 
 MOST_SECONDS = 60.0
 """Once so many seconds are over, a build that does not fit maps no further form of the network to give advice."""
@@ -56,13 +55,11 @@ def advise(graph: Graph, board: str, options: Options, progress: Progress, secon
     given, found = load_board(board), list[FitTrial]()
     free = replace(options, overrides={}, array=None)
     start = time.monotonic()
-    for variant, form, target in _candidates(graph, given, found, progress):
+    for form, target in _candidates(graph, given, found, progress):
         # The first form is mapped however long it takes, so that there is always an answer.
         if found and time.monotonic() - start > seconds:
             return Advice(_fitting(found), len(found), seconds)
-        body = form()
-        with progress.stage(f"map on {target.name}, {variant}"):
-            found.append(attempt(body, variant, target, (), free))
+        found.append(form.attempt(target, (), free))
     return Advice(_fitting(found), len(found))
 
 
@@ -72,8 +69,8 @@ def _fitting(found: Sequence[FitTrial]) -> tuple[FitTrial, ...]:
 
 def _candidates(
     graph: Graph, board: Board, found: Sequence[FitTrial], progress: Progress
-) -> Iterator[tuple[Variant, Callable[[], Graph], Board]]:
-    """Yield the next variant, what lowers it to its integer graph, and a board to map that on.
+) -> Iterator[tuple[Form, Board]]:
+    """Yield the next form of a network, and a board to map that on.
 
     `found` has the trials made until then.
     """
@@ -82,21 +79,21 @@ def _candidates(
     own, same = next(forms)
     plain = plain_variant(graph)
     if plain is not None:
-        yield plain[0], partial(lowered, plain[1], plain[0], progress), board
+        yield Form(*plain, progress), board
     try:
         for variant, form in forms:
             # `found` is the caller's list and grows between two yields: what fits already makes forms that take more
             # away pointless.
             if not any(one.fits and _is_nearer(one.variant, variant) for one in found):
-                yield variant, partial(lowered, form, variant, progress), board
+                yield Form(variant, form, progress), board
     except NotNarrowedError as error:
         progress.note(f"fewer bits were not tried: {error}")
     # Lowered once, and only if some board is tried: all of them get the same integers.
-    body = cache(partial(lowered, same, own, progress))
+    given = Form(own, same, progress)
     for other, _ in devices(()):
         larger = other.resources.lc > board.resources.lc
         if larger and not any(one.fits and one.variant.own and one.board.family == other.family for one in found):
-            yield own, body, other
+            yield given, other
 
 
 def _is_nearer(one: Variant, other: Variant) -> bool:

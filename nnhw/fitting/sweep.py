@@ -14,10 +14,9 @@ from nnhw.flow.options import Options
 from nnhw.flow.tools.progress import Progress, SilentProgress, shown_progress
 from nnhw.ir import Graph
 from nnhw.notebook import facts_table
-from nnhw.passes import lower, split
 
 from .narrowing import BITS_MIN, NotNarrowedError, activations_of, narrowed, width_of, with_plain_activations
-from .trials import FitTrial, Variant, attempt
+from .trials import FitTrial, Form, Variant
 
 if TYPE_CHECKING:
     import torch
@@ -224,15 +223,11 @@ def _fits(
 ) -> Fits:
     trials: list[FitTrial] = []
     try:
-        for variant, form in variants(graph, widths):
+        for variant, captured in variants(graph, widths):
             # Unless widths were named, fewer bits are tried only where the network as it is does not fit.
             fitting = {one.board.name for one in trials if one.fits and widths is None}
-            open_boards = [(board, alike) for board, alike in boards if board.name not in fitting]
-            # Lowering takes long, and the result is the same for all boards.
-            body = lowered(form, variant, progress) if open_boards else form
-            for board, alike in open_boards:
-                with progress.stage(f"map on {board.name}, {variant}"):
-                    trials.append(attempt(body, variant, board, alike, options))
+            form = Form(variant, captured, progress)
+            trials += [form.attempt(board, alike, options) for board, alike in boards if board.name not in fitting]
     except NotNarrowedError as error:
         if widths is not None:
             raise
@@ -242,9 +237,3 @@ def _fits(
 
 def _outcome(one: FitTrial) -> str:
     return f"{one.rate:,.0f} images/s ({one.style})" if one.fits else "does not fit"
-
-
-def lowered(graph: Graph, variant: Variant, progress: Progress) -> Graph:
-    """Return the integer graph of a variant's captured graph: the part that runs on the device."""
-    with progress.stage(f"lower, {variant}"):
-        return split(lower(graph)).body

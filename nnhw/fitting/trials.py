@@ -1,16 +1,19 @@
-"""Mapping one network on one board: the resources it takes and its rate, or why it does not fit."""
+"""Forms of a network, and mapping one on a board: the resources it takes and its rate, or why it does not fit."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from nnhw.boards import Board
 from nnhw.errors import DoesNotFitError, LoweringError, MappingError, first_of
-from nnhw.flow.board_budget import map_on_board
+from nnhw.flow.board_budget import map_on_board, refuse_on_board
 from nnhw.flow.options import Options
 from nnhw.flow.report import RESOURCES, link_rate
+from nnhw.flow.tools.progress import Progress
 from nnhw.ir import Graph
+from nnhw.passes import lower, split
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,37 @@ class FitTrial:
         # Resources that the board does not have at all are left out.
         shares = {name: self.resources.get(name, 0) / count for name, count in has.items() if count}
         return max(shares.items(), key=lambda item: item[1])
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """A variant's graph, which is lowered once, and only if a board may hold its weights.
+
+    Parameters
+    ----------
+    graph: captured, not lowered yet.
+    """
+
+    variant: Variant
+    graph: Graph
+    progress: Progress
+
+    @cached_property
+    def body(self) -> Graph:
+        """The integer graph: the part that runs on the device."""
+        with self.progress.stage(f"lower, {self.variant}"):
+            return split(lower(self.graph)).body
+
+    def attempt(self, board: Board, alike: tuple[str, ...], options: Options) -> FitTrial:
+        """Return what comes of mapping this form on a board; see `attempt`."""
+        try:
+            refuse_on_board(self.graph, board)
+        except DoesNotFitError as error:
+            return failed(error, self.variant, board, alike, options.clock_hz or board.target_clock_hz)
+        # In front of the stage that maps it, so that both are shown one after the other.
+        body = self.body
+        with self.progress.stage(f"map on {board.name}, {self.variant}"):
+            return attempt(body, self.variant, board, alike, options)
 
 
 def attempt(body: Graph, variant: Variant, board: Board, alike: tuple[str, ...], options: Options) -> FitTrial:

@@ -22,6 +22,7 @@ from nnhw.flow.virtual.stepping import compiled_network
 from nnhw.ir import Graph
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.cost import packing_cost, parts
+from nnhw.mapping.least_weights import refuse_graph
 from nnhw.mapping.shared.compile import Compiled
 from nnhw.mapping.shared.search.array_cost import array_parts
 
@@ -49,6 +50,11 @@ def map_on_board(
     accelerator = mapped.accelerator
     facts = {"resources": estimate(accelerator, board, beside), "board": dataclasses.asdict(board)}
     return mapped, facts | {"style": style_of(mapped), "clock_hz": _clock_hz(board, options)}
+
+
+def refuse_on_board(graph: Graph, board: Board) -> None:
+    """Refuse a captured graph whose weights are far too many for a board, before it is lowered. See `refuse_graph`."""
+    refuse_graph(graph, available(board), FAMILIES[board.family])
 
 
 @contextmanager

@@ -42,6 +42,7 @@ class Job:
     source: the model; None when the build starts from a stage after `capture`.
     base: finished build whose layout is reused if the new build differs from it only in the contents of memories;
         None: there is none.
+    is_mapped: whether the network will be mapped, so that one that is far too large for the board is refused at once.
     """
 
     folder: BuildFolder
@@ -50,6 +51,7 @@ class Job:
     progress: Progress
     source: Source | None = None
     base: Base | None = None
+    is_mapped: bool = False
 
     def path(self, name: str) -> Path:
         """Return the path of an artefact of an earlier stage."""
@@ -116,9 +118,11 @@ def capture(job: Job, out: Path) -> None:
     Raises
     ------
     InputError: the build has no model.
+    DoesNotFitError: the network is to be mapped, and its weights are far too many for the board.
     ExactnessError: the graph's codes differ from PyTorch's, and rounding does not explain it.
     """
     from nnhw import ir
+    from nnhw.flow.board_budget import refuse_on_board
     from nnhw.flow.models.samples import samples_of
     from nnhw.ir.files import pack_arrays
     from nnhw.nn.post_training import accuracy_of
@@ -128,6 +132,8 @@ def capture(job: Job, out: Path) -> None:
         raise InputError("the stage 'capture' needs a model; give one, or start from a later stage")
     source = job.source
     captured = source.capture_quantizers()
+    if job.is_mapped:
+        refuse_on_board(captured.graph, job.board)
     samples = samples_of(source.example_input, captured.graph)
     own = source.own_answers(captured, samples)
     graph, rewritten = apply_rewrites(captured.graph, source.rewrites, samples)

@@ -258,7 +258,8 @@ def run_build(
     path = Path(out) if out else ROOT / f"{name}-{found.name}"
     with BuildFolder.lend(path, name, found.name, progress.note) as folder:
         base = _base(options, folder, selected)
-        job = Job(folder, found, options, progress, source, base)
+        is_mapped = any(stage.name == "map" for stage in selected)
+        job = Job(folder, found, options, progress, source, base, is_mapped)
         # A build without frames or without a simulator has no files of `simulate`, and no later stage reads them.
         for earlier in STAGE_NAMES[: STAGE_NAMES.index(start_from)]:
             if earlier not in ("simulate", "sense"):

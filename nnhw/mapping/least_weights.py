@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from nnhw.engines.encoding import encode
 from nnhw.errors import DoesNotFitError
 from nnhw.families import Family
+from nnhw.ir import Graph, IntType, Node
+from nnhw.ir.graph import levels
+from nnhw.ir.ops import Conv2d, Linear
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.folding import MOST_LANES, divisors
 from nnhw.mapping.layers import Layer, MatrixLayer
@@ -16,6 +19,10 @@ from nnhw.mapping.plans import MOST_TAIL
 
 FEW_WEIGHTS = 300_000
 """Networks of up to so many weights are costed exactly in seconds, and the refusal then says what each layer takes."""
+
+
+FAR_TOO_LARGE = 1.5
+"""A captured graph whose weights take at least this multiple of what a board holds is not lowered to refuse it."""
 
 
 def refuse_weights(layers: Sequence[Layer], budget: Budget, family: Family) -> None:
@@ -28,42 +35,85 @@ def refuse_weights(layers: Sequence[Layer], budget: Budget, family: Family) -> N
     matrices = [layer for layer in layers if isinstance(layer, MatrixLayer)]
     if sum(layer.weights.size for layer in matrices) <= FEW_WEIGHTS:
         return
-    taken = {layer.where: least_weight_bits(layer, family) for layer in matrices}
+    taken = {layer.where: least_weight_bits(layer.weights, layer.weight, layer.groups, family) for layer in matrices}
+    held = _held_bits(budget, family)
+    if sum(taken.values()) > held:
+        places = f"the {budget.ebr} block RAMs and {budget.lc:.0f} logic cells"
+        raise DoesNotFitError(_message(taken, held, f"{places} that the board leaves to the engines hold"))
+
+
+def refuse_graph(graph: Graph, budget: Budget, family: Family) -> None:
+    """Refuse a captured graph whose weights are far too many for a board, with engines of any style.
+
+    To lower a graph, with its comparisons, takes longer than all else for such networks.
+
+    Raises
+    ------
+    DoesNotFitError: with the bits that are too many.
+    """
+    dense = [(part, node) for _, part in levels(graph) for node in part.nodes if _is_dense(part, node)]
+    if sum(part.constants[node.inputs[1]].size for part, node in dense) <= FEW_WEIGHTS:
+        return
+    held = _held_bits(budget, family)
+    if family.large_ram is not None:
+        held += budget.spram * family.large_ram.words * family.large_ram.bits
+    taken = {}
+    for part, node in dense:
+        where = str(node.location) if node.location.module else f"'{node.name}'"
+        values = part.constants[node.inputs[1]]
+        groups = node.op.groups if isinstance(node.op, Conv2d) else 1
+        shaped = values.reshape(*values.shape, *[1] * (4 - values.ndim))
+        taken[where] = least_weight_bits(shaped, part.node(node.inputs[1]).type.int_dtype, groups, family)
+    if sum(taken.values()) > FAR_TOO_LARGE * held:
+        raise DoesNotFitError(_message(taken, held, "all memories and logic cells that the board leaves hold"))
+
+
+def _is_dense(graph: Graph, node: Node) -> bool:
+    """Return whether a node multiplies by weights that are no depthwise kernels."""
+    if isinstance(node.op, Conv2d):
+        return node.op.groups < len(graph.constants[node.inputs[1]])
+    return isinstance(node.op, Linear)
+
+
+def _held_bits(budget: Budget, family: Family) -> int:
+    """Return an upper bound of the bits of weights that block RAMs and logic hold."""
     # A logic cell holds a bit of so many words of a deep ROM, or of the words that fill up a ROM in block RAM.
     each = max(family.logic.rom_words + family.logic.rom_rest_words, MOST_TAIL)
-    held = budget.ebr * family.block_ram.bits + int(family.room.stretch * budget.lc) * each
-    total = sum(taken.values())
-    if total > held:
-        largest = max(taken, key=lambda where: taken[where])
-        raise DoesNotFitError(
-            f"the network does not fit: its weights alone take at least {total:,} bits, but the {budget.ebr} block "
-            f"RAMs and {budget.lc:.0f} logic cells that the board leaves to the engines hold at most {held:,} "
-            f"({total - held:,} bits too many); the largest layer is {largest} with at least {taken[largest]:,} bits; "
-            f"less than {held / total:.1%} of the network's present size would fit: use fewer channels or fewer bits, "
-            "or a board with more resources ('nnhw boards')"
-        )
+    return budget.ebr * family.block_ram.bits + int(family.room.stretch * budget.lc) * each
 
 
-def least_weight_bits(layer: MatrixLayer, family: Family) -> int:
-    """Return a number of bits that memories of the layer's weights have at least, with any folding.
+def _message(taken: Mapping[str, int], held: int, places: str) -> str:
+    total, largest = sum(taken.values()), max(taken, key=lambda where: taken[where])
+    return (
+        f"the network does not fit: its weights alone take at least {total:,} bits, but {places} at most {held:,} "
+        f"({total - held:,} bits too many); the largest layer is {largest} with at least {taken[largest]:,} bits; less "
+        f"than {held / total:.1%} of the network's present size would fit: use fewer channels or fewer bits, or a "
+        "board with more resources ('nnhw boards')"
+    )
+
+
+def least_weight_bits(weights: np.ndarray, weight: IntType, groups: int, family: Family) -> int:
+    """Return a number of bits that memories of a layer's weights have at least, with any folding.
 
     A memory leaves out bits that are the same in all its words. More cells and lanes divide the weights among more
     memories, each with fewer words, so that more bits are left out: only the foldings with most of them are looked at.
     In a layer small enough for memories of a few words, bits with equal words share their logic, so it counts as none.
+
+    Parameters
+    ----------
+    weights: [outputs, channels of a group, rows, columns]. weight: their type. groups: of the outputs.
     """
-    outputs, channels, rows, columns = layer.weights.shape
-    size = layer.weights.size
-    if size <= MOST_LANES * family.logic.rom_words:
+    outputs, channels, rows, columns = weights.shape
+    if weights.size <= MOST_LANES * family.logic.rom_words:
         return 0
-    bits = layer.weight.bits
-    patterns = encode(layer.weights, layer.weight).astype(np.min_scalar_type((1 << bits) - 1))
+    patterns = encode(weights, weight).astype(np.min_scalar_type((1 << weight.bits) - 1))
     found = []
-    for pe, channel_lanes, row_lanes in _finest(outputs // layer.groups, channels, rows):
+    for pe, channel_lanes, row_lanes in _finest(outputs // groups, channels, rows):
         shape = (-1, pe, channels // channel_lanes, channel_lanes, rows // row_lanes, row_lanes, columns)
         # A memory holds the words of one cell, lane and row lane; bits that never change in them are constants.
         words = patterns.reshape(shape)
         changed = np.bitwise_or.reduce(words, axis=(0, 2, 4, 6)) ^ np.bitwise_and.reduce(words, axis=(0, 2, 4, 6))
-        found.append(int(np.bitwise_count(changed).sum()) * (size // changed.size))
+        found.append(int(np.bitwise_count(changed).sum()) * (weights.size // changed.size))
     return min(found)
 
 

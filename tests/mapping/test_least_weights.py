@@ -17,7 +17,7 @@ from nnhw.mapping.cost.constants import varying_columns
 from nnhw.mapping.design_space import FEW_LAYERS, Candidate, DesignSpace
 from nnhw.mapping.folding import Folding, foldings
 from nnhw.mapping.layers import Layer, MatrixLayer
-from nnhw.mapping.least_weights import FEW_WEIGHTS, least_weight_bits
+from nnhw.mapping.least_weights import FEW_WEIGHTS, least_weight_bits, refuse_graph
 from nnhw.mapping.mapper import Mapper, map_body
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.shared import shared_accelerator
@@ -51,8 +51,8 @@ def test_least_weight_bits_is_the_least_of_all_foldings(spec: LayerSpec) -> None
     stored = [stored_bits(config) for engines in arrays for config in engines if isinstance(config, MatmulConfig)]
     assert len(set(stored)) > 3
     # The finest array of all may need more drained sums in a cycle than there are: then it is no folding.
-    assert least_weight_bits(layer, SMALL_ROMS) <= min(stored)
-    assert least_weight_bits(layer, ICE40) == 0
+    assert least_weight_bits(layer.weights, layer.weight, layer.groups, SMALL_ROMS) <= min(stored)
+    assert least_weight_bits(layer.weights, layer.weight, layer.groups, ICE40) == 0
 
 
 def large() -> Graph:
@@ -72,6 +72,18 @@ def test_mapper_refuses_a_large_network_before_it_counts_a_cost(monkeypatch: pyt
         "logic cells that the board leaves to the engines hold at most 269,312 (2,290,688 bits too many); the largest "
         "layer is 'layer0' (net.py:10) with at least 640,000 bits; less than 10.5% of the network's present size "
         "would fit: use fewer channels or fewer bits, or a board with more resources ('nnhw boards')"
+    )
+
+
+def test_captured_graph_is_refused_where_no_memory_of_a_board_holds_its_weights() -> None:
+    refuse_graph(large(), replace(UP5K, spram=6), ICE40)
+    with pytest.raises(DoesNotFitError) as caught:
+        refuse_graph(large(), replace(UP5K, spram=1), ICE40)
+    assert str(caught.value) == (
+        "the network does not fit: its weights alone take at least 2,560,000 bits, but all memories and logic cells "
+        "that the board leaves hold at most 531,456 (2,028,544 bits too many); the largest layer is 'layer0' "
+        "(net.py:10) with at least 640,000 bits; less than 20.8% of the network's present size would fit: use fewer "
+        "channels or fewer bits, or a board with more resources ('nnhw boards')"
     )
 
 
