@@ -89,7 +89,7 @@ def _steps_ebr(requantizer: Requantizer, family: Family) -> int:
         return 0
     sizes = [(requantizer.words, requantizer.ranked.rank_bits + (1 << requantizer.cells_log2))]
     sizes.append((len(requantizer.steps) + 1, requantizer.cell_bits))
-    if not requantizer.counts_up:
+    if not requantizer.counts_up and requantizer.turn is None:
         sizes.append((len(requantizer.codes), requantizer.code.bits))
     return sum(family.block_rams(depth, bits, rom=True) for depth, bits in sizes if depth > requantizer.logic_words)
 

@@ -31,10 +31,21 @@ class CommonStepsUnit(MultiplyAddUnit):
             count = self._count(m, lane, result.shift_right(self.common.drop))
             if self.common.counts_up:
                 self.emit(m, lane, count + (int(self.common.codes[0]) - self.code.low))
+            elif self.common.turn is not None:
+                self.emit(m, lane, self._turned(m, lane, count, *self.common.turn))
             else:
                 codes = encode(self.common.codes, self.code).tolist()
                 m.d.comb += self.o_codes[lane].eq(self._read(m, f"codes_{lane}", codes, self.code.bits, count))
         return m
+
+    def _turned(self, m: Module, lane: int, count: Value, turn: int, sign: int) -> Value:
+        """Return the index of the code that is sign * |count - turn| above the one at the turn, one move later."""
+        base, bits = int(self.common.codes[turn]) - self.code.low, self.code.bits
+        up = count >= turn if sign > 0 else count < turn
+        # One adder for both: base - turn + count, or base + turn - count, with -count = ~count + 1.
+        start = Mux(up, (base - turn) % (1 << bits), (base + turn + 1) % (1 << bits))
+        moved = Mux(up, count, ~count)
+        return self.register(m, f"turned_{lane}", (start + moved)[:bits])
 
     def _count(self, m: Module, lane: int, number: Value) -> Value:
         """Return how many steps a number reaches, six moves later, eight if registered."""

@@ -98,10 +98,15 @@ def common(
     bits: int = 9,
     drop: int = 3,
     cells_log2: int = 3,
-    turns: bool = False,
+    turns: str = "",
     **flags: Any,
 ) -> CommonSteps:
-    """Return common steps at random places, within and beyond which the numbers of raw sums of either direction lie."""
+    """Return common steps at random places, within and beyond which the numbers of raw sums of either direction lie.
+
+    Parameters
+    ----------
+    turns: codes that do not count up: 'valley', 'peak', or 'jumps', which are no line on either side of a turn.
+    """
     rng = np.random.default_rng(bits)
     count, reach = code.high - code.low, (raw.high - raw.low) << (bits - 1) >> drop
     cell_bits = max(1, (reach // (4 * count)).bit_length() - 1)
@@ -112,8 +117,8 @@ def common(
     centre = (raw.high + raw.low) // 2
     addend = (int(steps.mean()) << drop) - multiplier * centre + rng.integers(-5, 5, (outputs, 1))
     codes = np.arange(code.low, code.high + 1)
-    if turns:
-        codes = np.abs(codes - code.low - count // 3) + code.low
+    away = np.abs(codes - code.low - count // 3)
+    codes = {"": codes, "valley": code.low + away, "peak": code.high - away, "jumps": code.low + away // 2 * 3}[turns]
     return CommonSteps(multiplier, addend, drop, steps, codes, cell_bits, cells_log2, code, raw, **flags)
 
 
@@ -167,9 +172,11 @@ CASES: dict[str, Callable[[], Requantizer]] = {
     "common_few": lambda: common(6, UINT4, SIGNED, 8, 5, cells_log2=1),
     "common_odd": lambda: common(6, ODD, SIGNED, 4, 2),
     "common_ram": lambda: common(6, INT8, SIGNED, 14, 6, logic=False, logic_words=0),
-    "common_turns": lambda: common(6, INT8, SIGNED, turns=True),
-    "common_turns_ram": lambda: common(6, INT4, SIGNED, turns=True, logic_words=0),
-    "common_registered": lambda: common(6, INT8, SIGNED, 11, turns=True, registered=True),
+    "common_valley": lambda: common(6, INT8, SIGNED, turns="valley"),
+    "common_valley_registered": lambda: common(6, INT4, SIGNED, 11, turns="valley", registered=True),
+    "common_peak": lambda: common(6, INT4, SIGNED, turns="peak"),
+    "common_jumps_ram": lambda: common(6, INT4, SIGNED, turns="jumps", logic_words=0),
+    "common_registered": lambda: common(6, INT8, SIGNED, 11, turns="jumps", registered=True),
     "common_dsp": lambda: common(6, INT8, SIGNED, 12, dsp=True),
     "common_fused": lambda: common(6, INT8, SIGNED, 16, 8, dsp=True, fused=True),
     "common_wide": lambda: common(6, INT8, SIGNED, 30, 21),

@@ -34,7 +34,8 @@ class CommonSteps:
     logic_words: memories of at most so many words are constants in logic, the others block RAM.
 
     Timing: the product, one move each for the clamp, the first memory, the rank, the second memory, the comparison, and
-    the count; two more if registered, one for codes that do not just count up.
+    the count; two more if registered, one for codes that do not just count up: they come from a memory, or from the
+    distance to the step at which they turn.
     """
 
     multiplier: np.ndarray
@@ -76,6 +77,18 @@ class CommonSteps:
         """Whether each code is one more than the one before, so that no memory holds them."""
         # Then a code is its rank plus the lowest code; a bipolar one is a bit instead.
         return bool((np.diff(self.codes) == 1).all()) and not self.code.bipolar
+
+    @cached_property
+    def turn(self) -> tuple[int, int] | None:
+        """(steps, sign) if code = codes[steps] + sign * |rank - steps|, so that no memory holds codes; else None.
+
+        So it is with GELU and SiLU: codes fall by one with each step, and rise by one with each step from there on.
+        """
+        moves = np.diff(self.codes)
+        turns = np.flatnonzero(np.diff(moves)) + 1
+        if self.code.bipolar or len(turns) != 1 or (np.abs(moves) != 1).any():
+            return None
+        return int(turns[0]), int(moves[-1])
 
     @property
     def words(self) -> int:

@@ -139,7 +139,7 @@ def scaler_roms(scaler: Scaler, raw: tuple[int, int], lanes: int) -> Inventory:
 def common_roms(common: CommonSteps, raw: tuple[int, int], lanes: int) -> Inventory:
     """List the memories of multipliers and addends, and for each lane those of ranks, places and codes."""
     own = [common.ranked.ranks(common.words), common.ranked.places()]
-    if not common.counts_up:
+    if not common.counts_up and common.turn is None:
         own.append(encode(common.codes, common.code))
     roms = listed(lanes * rom_parts(words.reshape(-1, 1), len(words) <= common.logic_words) for words in own)
     return product_roms(common.product, raw, lanes, common.logic) + roms

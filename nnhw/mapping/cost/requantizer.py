@@ -40,6 +40,7 @@ from nnhw.families.parts import (
     listed,
     luts,
     register,
+    registered_sum,
     state,
     wide_product,
 )
@@ -294,6 +295,9 @@ def _common(common: CommonSteps, lanes: int, raw: tuple[int, int]) -> Inventory:
     )
     own += register(waiting) + comparison(place) + luts(3.5 * (cells - 1)) + luts(cells)
     own += 2 * adder(rank) + state((cells - 1) * wait + 2 * rank + 2)
+    if common.turn is not None:
+        code = common.code.bits
+        own += constant_comparison(rank) + gates(code) + registered_sum(code)
     return total + lanes * own + _walk(common, depth)
 
 
