@@ -58,6 +58,8 @@ class Room:
     stretch: factor, 1 or more, by which the assembled design may exceed this: FIFOs, width converters and larger line
         buffers are known only then.
     spare_ebr: block RAMs that must stay free.
+    easy_ebr: share of the block RAMs, 0 to 1, of which a mapping takes no more where it can do without: with most of
+        them taken, wires between them and the logic get scarce, and routing takes hours.
     link: what all links take: framing, CRC, identity, counters and reset.
     ports: pairs of a kind of link and what its port takes beside that.
     """
@@ -67,6 +69,7 @@ class Room:
     usable_shared: float
     stretch: float
     spare_ebr: int
+    easy_ebr: float
     link: Cost
     ports: tuple[tuple[str, Cost], ...]
 

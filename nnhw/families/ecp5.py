@@ -147,6 +147,7 @@ ECP5 = Family(
         usable_shared=0.9,
         stretch=1.0,
         spare_ebr=2,  # nextpnr's placer came to no end where all block RAMs were taken
+        easy_ebr=0.7,
         # Measured: `python -m benchmarks ports`.
         link=Cost(lc=560, ebr=2, ff=459),
         ports=(

@@ -158,6 +158,7 @@ ICE40 = Family(
         usable_shared=0.855,
         stretch=1.04,
         spare_ebr=0,
+        easy_ebr=1.0,
         # Measured: `python -m benchmarks ports`.
         link=Cost(lc=718, ebr=2),
         ports=(

@@ -37,6 +37,8 @@ _PRICES = (1.0, 3.0, 8.0, 0.3, 20.0, 60.0)
 EXPECTED = 1.02
 """Foldings for slower intervals are tried only if the slowest ones are expected to take at most this multiple of each
 resource: the expected cost leaves some room for error."""
+CROWDED_EBR = 0.9
+"""Share of the block RAMs above which a mapping with fewer is sought, see `Room.easy_ebr`."""
 BUSY = (0.2, 0.6, 0.9)
 """Layers that take at least such a share of the interval get roomy line buffers, if that fits; tried in this order."""
 
@@ -73,7 +75,8 @@ def map_body(
     refuse_weights(read_layers(step_of(body).graph), budget, family)
     mapper = Mapper.of(body, board_name, family, overrides or {}, sequences, budget=budget)
     try:
-        return mapper.best(budget, target_interval)
+        found = mapper.about(budget, target_interval)
+        return with_schedule(mapper.eased(found, budget, mapper.intervals(budget, target_interval)))
     except KeyboardInterrupt as stop:
         found = mapper.fitting
         # A mapping that is too slow is no answer to a rate.
@@ -243,6 +246,24 @@ class Mapper:
             return without_waits(self.space, placed, accelerator, stretched)
         needs = needs_of(self.space, placed, accelerator)
         raise DoesNotFitError(fifos_do_not_fit(accelerator, stretched.excess(total)), needs)
+
+    def eased(self, found: Accelerator, budget: Budget, intervals: Sequence[int]) -> Accelerator:
+        """Return an accelerator as fast as one that takes most block RAMs, but with fewer, if there is logic for it.
+
+        Parameters
+        ----------
+        intervals: those that were tried for it, in cycles per frame, ascending.
+        """
+        family, interval = self.space.family, found.schedule.interval_cycles
+        if accelerator_cost(found, family).ebr <= CROWDED_EBR * budget.ebr:
+            return found
+        same = [choice for choice in intervals if choice <= interval][-1:]
+        for share in sorted({family.room.easy_ebr, (1 + family.room.easy_ebr) / 2} - {1.0}) if same else ():
+            with suppress(MappingError):
+                other = self.first_that_fits(replace(budget, ebr=int(share * budget.ebr)), same)
+                if other.schedule.interval_cycles <= interval:
+                    return other
+        return found
 
     def _slowest(self, placed: Sequence[Folding]) -> int:
         """Return the cycles of the slowest layer, with the folding given for each."""
