@@ -75,8 +75,8 @@ def map_body(
     refuse_weights(read_layers(step_of(body).graph), budget, family)
     mapper = Mapper.of(body, board_name, family, overrides or {}, sequences, budget=budget)
     try:
-        found = mapper.about(budget, target_interval)
-        return with_schedule(mapper.eased(found, budget, mapper.intervals(budget, target_interval)))
+        best = mapper.about(budget, target_interval)
+        return with_schedule(mapper.eased(best, budget, mapper.intervals(budget, target_interval)))
     except KeyboardInterrupt as stop:
         found = mapper.fitting
         # A mapping that is too slow is no answer to a rate.

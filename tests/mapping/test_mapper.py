@@ -172,6 +172,20 @@ def test_large_and_deep_memories_of_weights_stay_in_block_ram_where_they_are_not
     assert placement._most_logic_pe(layer, folding) == most
 
 
+@pytest.mark.parametrize(("ebr", "is_crowded"), [(26, True), (30, False)])
+def test_mapping_leaves_block_rams_of_the_ecp5_free_where_they_are_crowded(ebr: int, is_crowded: bool) -> None:
+    hidden = LayerSpec(16, (3, 3), weight=IntType(-8, 7), steps=15)
+    body = make_body((8, 12, 12), IntType(0, 15), [hidden, hidden, LayerSpec(4, steps=0)])
+    whole = replace(ECP5, room=replace(ECP5.room, easy_ebr=1.0))
+    budget = Budget(lc=12000, ebr=ebr, ff=12000)
+    most, least = (map_body(body, "test", budget, family=family, target_interval=2000) for family in (whole, ECP5))
+    assert most.schedule.interval == least.schedule.interval
+    taken, less = (accelerator_cost(one, ECP5) for one in (most, least))
+    assert (taken.ebr > 0.9 * ebr) == is_crowded
+    assert (less.ebr <= 0.7 * ebr, less.lc > taken.lc) == (is_crowded, is_crowded)
+    assert not budget.excess(less)
+
+
 def test_weights_in_block_ram_wait_in_a_register_on_the_ecp5() -> None:
     assert line_buffers(ECP5, 4)[1] == [True, True]
     assert line_buffers(ICE40, 20)[1] == [False, False]
