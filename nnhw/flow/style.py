@@ -183,13 +183,15 @@ def _instead(
 
 
 def _least_of_link(body: Graph, board: Board, options: Options) -> int:
-    """Return the cycles in which the link passes a frame; for the host, an engine that takes fewer is no faster.
+    """Return the fewest cycles in which the link passes a frame; to the host, an engine that takes no more is as fast.
 
-    They are those of the bits of all codes: an engine in front of a shared one reads no more, a shared one a byte each.
+    Codes are counted with their own bits, as engines in front of a shared one read them, and no sum with more than a
+    byte: so no mapping's frames have fewer bytes.
     """
     clock_hz = options.clock_hz or board.target_clock_hz
-    frame_bytes = [-(-node.type.size * node.type.int_dtype.bits // 8) for node in (*body.inputs, *body.output_nodes)]
-    return int(clock_hz / board.host_link.images_per_s(frame_bytes[0], sum(frame_bytes[1:]), clock_hz))
+    taken = sum(-(-node.type.size * node.type.int_dtype.bits // 8) for node in body.inputs)
+    given = sum(-(-node.type.size * min(node.type.int_dtype.bits, 8) // 8) for node in body.output_nodes)
+    return int(clock_hz / board.host_link.images_per_s(taken, given, clock_hz))
 
 
 def _faster(

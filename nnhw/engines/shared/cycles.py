@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from nnhw.engines.arithmetic import LaneArithmetic
@@ -58,6 +59,7 @@ def tail_cycles(array: ArrayConfig) -> int:
     return finish_latency(array) + array.drain_cycles - 1 + requantizer_latency(array) + 1 + array.parts
 
 
+@lru_cache(maxsize=1 << 14)
 def fixed_cycles(array: ArrayConfig) -> int:
     """Return the cycles of a `Compute` beyond those of its words and positions, which are latencies.
 

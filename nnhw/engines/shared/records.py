@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -367,6 +367,7 @@ def _step_words(address: int, word: int) -> int:
     return -(-(address + 2 * EXTENT_BITS) // word)
 
 
+@lru_cache(maxsize=1 << 14)
 def descriptor_words(array: ArrayConfig) -> int:
     """Return the memory words of a descriptor."""
     return _words(*_format(array))
@@ -390,6 +391,7 @@ def fetched_words(record: Record, array: ArrayConfig) -> int:
     return head_words(array, record.factor is not None) + (0 if record.streamed else _row_words(record, array))
 
 
+@lru_cache(maxsize=1 << 14)
 def head_words(array: ArrayConfig, lined: bool) -> int:
     """Return the memory words of a `Compute` in front of its rows of weights: its descriptor, and its constants.
 

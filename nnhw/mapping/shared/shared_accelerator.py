@@ -278,7 +278,7 @@ class _Ways:
             return
         most = int(NEIGHBOURS.chain_pays * min(mapping.cycles for mapping in self.found)) if self.found else self.most
         try:
-            chain = choose_chain(self.body, self.budget, self.family, most, network=self._whole)
+            chain = choose_chain(self.body, self.budget, self.family, most, network=self._whole, enough=self.enough)
         except MappingError as error:
             self.refused.append(error)
             return

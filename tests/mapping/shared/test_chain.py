@@ -172,7 +172,7 @@ def test_frontier_keeps_what_takes_less_of_something() -> None:
 
 @pytest.mark.parametrize(("budget", "family", "engines"), [(UP5K, ICE40, 3), (LARGE, ECP5, 4)])
 def test_chain_has_no_more_engines_than_the_smallest_that_fit(budget: Budget, family: Family, engines: int) -> None:
-    found = search._Search(deep(), network_of(deep()), budget, family, CHAINS.most_engines)
+    found = search._Search(deep(), network_of(deep()), budget, family, CHAINS.most_engines, None)
     assert found.engines == engines
     least = min(found.arrays.least_cost(shape).lc for shape in found._shapes)
     assert engines * least <= budget.lc < (engines + 1) * least or engines == CHAINS.most_engines

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ class TaskNetwork:
     sent: bool = True
     plans: dict[Hashable, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
 
-    @property
+    @cached_property
     def products(self) -> int:
         """Products of a frame."""
         return sum(task.products for task in self.tasks)

@@ -135,7 +135,7 @@ class Tiler:
     def sum_bits(self) -> int:
         """Bits of the widest sum."""
         if not self.task.is_sum:
-            return signed_bits(np.array(_sum_range(self.task, *self.sources[0].stored_range)))
+            return signed_bits(np.array(task_sums(self.task, self.sources[0])))
         sums = [
             weighted_range(weights, *(np.array(end) for end in source.stored_range))
             for source, weights in zip(self.sources, self._by_source(), strict=True)
@@ -432,6 +432,11 @@ def _stored_pixels(task: Task) -> dict[str, Any]:
     if piece is None:
         return {}
     return {"first_pixel": piece.pixel, "pixel_step": piece.step[1], "pixel_row": piece.row}
+
+
+def task_sums(task: Task, source: Tensor) -> tuple[int, int]:
+    """Return the lowest and the highest sum of a layer with weights, of the codes that are stored for it."""
+    return _sum_range(task, *source.stored_range)
 
 
 @lru_cache(maxsize=1 << 10)

@@ -19,6 +19,7 @@ from nnhw.mapping.shared.program.network import TaskNetwork
 from nnhw.mapping.shared.search.arrays import Choice, cost_fits, weights_exceed, with_blocks
 from nnhw.mapping.shared.search.partition import is_cut
 from nnhw.mapping.shared.search.segments import Arrays, Option, Segment, frontier, segment_of
+from nnhw.mapping.shared.search.works import Works
 from nnhw.mapping.shared.settings import CHAINS
 
 LOGGER = logging.getLogger("nnhw.mapping")
@@ -82,6 +83,8 @@ def choose_chain(
     most: int | None = None,
     engines: int = CHAINS.most_engines,
     network: TaskNetwork | None = None,
+    enough: int = 0,
+    works: Works | None = None,
 ) -> EngineChain | None:
     """Return the fastest chain of two shared engines or more that fits a budget, or None.
 
@@ -90,12 +93,14 @@ def choose_chain(
     most: intervals at or above this are not worth keeping, in cycles per frame; None: there is no such limit.
     engines: most engines of a chain.
     network: the tasks of the graph, if they are known.
+    enough: cycles per frame of which fewer are no better: the search ends with a chain that takes no more.
+    works: the work of tasks that is known; more is added.
 
     Raises
     ------
     MappingError: no shared engine runs some layer.
     """
-    return _Search(body, network or network_of(body), budget, family, engines).best(most)
+    return _Search(body, network or network_of(body), budget, family, engines, works).best(most, enough)
 
 
 def thinned(cuts: Sequence[int]) -> list[int]:
@@ -107,10 +112,18 @@ def thinned(cuts: Sequence[int]) -> list[int]:
 class _Search:
     """Seeks a chain; see `choose_chain`."""
 
-    def __init__(self, body: Graph, network: TaskNetwork, budget: Budget, family: Family, engines: int) -> None:
+    def __init__(
+        self,
+        body: Graph,
+        network: TaskNetwork,
+        budget: Budget,
+        family: Family,
+        engines: int,
+        works: Works | None,
+    ) -> None:
         self.body, self.network, self.budget, self.family = body, network, budget, family
         self.layers = read_layers(body)
-        self.arrays = Arrays(self.network, budget, family)
+        self.arrays = Arrays(self.network, budget, family, works)
         nodes = {task.node for task in self.network.tasks}
         count = len(self.layers)
         cuts = [end for end in range(1, count) if is_cut(self.layers, end, body)]
@@ -119,21 +132,20 @@ class _Search:
         self._shapes = self.arrays.shapes(self.network)
         self.engines = min(engines, self._most_engines())
 
-    def best(self, most: int | None) -> EngineChain | None:
-        """Return the chain with the shortest interval; None if none was found."""
+    def best(self, most: int | None, enough: int) -> EngineChain | None:
+        """Return the chain with the shortest interval, or one of at most `enough` cycles; None if none was found."""
         if self.engines < 2 or weights_exceed(self.network, self.budget, self.family):
             return None
         low, limit = self._least(), most - 1 if most is not None else CHAINS.most_cycles * self.network.products
         # Most networks have no chain at all: that is known at once at the longest interval.
         best = self._at(limit) if low <= limit else None
-        high = best.cycles if best is not None else low
-        # Between the longest interval without a chain and the shortest with one.
-        while best is not None and (middle := isqrt(low * high)) > low and high > CHAINS.growth * low:
-            chain = self._at(min(middle, high - 1))
-            if chain is None:
-                low = middle
-            else:
-                best, high = chain, chain.cycles
+        # Between the longest interval without a chain and the shortest with one; what is enough is tried first.
+        while best is not None and best.cycles > max(enough, CHAINS.growth * low):
+            middle = max(isqrt(low * best.cycles), enough)
+            if middle <= low:
+                break
+            chain = self._at(min(middle, best.cycles - 1))
+            low, best = (middle, best) if chain is None else (low, chain)
         return best
 
     def _most_engines(self) -> int:

@@ -10,6 +10,7 @@ from math import prod
 
 import numpy as np
 
+from nnhw.engines.requantize import RankedSteps
 from nnhw.engines.shared import ArrayConfig
 from nnhw.engines.shared.program import load_words
 from nnhw.engines.shared.records import descriptor_words
@@ -26,7 +27,7 @@ from nnhw.mapping.shared.program.tensors import Tensor, lay_out
 from nnhw.mapping.shared.program.tiles import Tiler
 from nnhw.mapping.shared.search.array_cost import array_cost, main_memory, parts_beside_memory
 from nnhw.mapping.shared.search.arrays import all_widths, arrays_of, cost_fits, with_blocks, with_own
-from nnhw.mapping.shared.search.works import Work, work_of
+from nnhw.mapping.shared.search.works import Work, Works
 from nnhw.mapping.shared.settings import ARRAYS, CHAINS
 
 NARROW = {"rows": 1, "factor_bits": 2, "addend_bits": 2, "shifts": (0,)}
@@ -89,16 +90,17 @@ class Arrays:
     network: the whole network.
     budget: resources of all engines together.
     family: device family.
+    works: the work of tasks that is known; more is added.
     """
 
-    def __init__(self, network: TaskNetwork, budget: Budget, family: Family) -> None:
+    def __init__(self, network: TaskNetwork, budget: Budget, family: Family, works: Works | None = None) -> None:
         self._network, self.budget, self.family = network, budget, family
+        self._counted = works or Works()
         self._places = {task.node: place for place, task in enumerate(network.tasks)}
         self._shapes: dict[tuple[int, int], list[ArrayConfig]] = {}
         self._dressed: dict[tuple[ArrayConfig, ArrayConfig, int], ArrayConfig] = {}
         self._beside: dict[tuple[ArrayConfig, int], Cost] = {}
         self._tables: dict[ArrayConfig, _WorkTable | None] = {}
-        self._known: dict[ArrayConfig, dict[str, Work | None]] = {}
         self._needs: dict[ArrayConfig, Known] = {}
         self._tilers: dict[tuple[int, int], tuple[dict[str, Tensor], list[Tiler | None]]] = {}
 
@@ -207,15 +209,8 @@ class Arrays:
 
     def _works(self, network: TaskNetwork, shape: ArrayConfig, streaming: ArrayConfig) -> list[Work | None]:
         """Return the work of each task; None where it exceeds a limit. Raises: MappingError: values are too wide."""
-        known = self._known.setdefault(streaming, {})
-        tensors = {} if all(task.node in known for task in network.tasks) else lay_out(network, shape)
-        for task in network.tasks:
-            if task.node not in known:
-                try:
-                    known[task.node] = work_of(task, tensors, streaming if task.window.is_global else shape)
-                except MappingError:
-                    known[task.node] = None
-        return [known[task.node] for task in network.tasks]
+        every = self._counted.each(network, shape, streaming.weight_stream)
+        return [None if isinstance(work, MappingError) else work for work in every]
 
 
 @dataclass(frozen=True)
@@ -321,6 +316,12 @@ class Segment:
         """The widths that the segment needs, as arrays, for each kind of requantizer."""
         return self._arrays.widths(self.network, self._arrays.shapes(self.network))
 
+    @cached_property
+    def _functions(self) -> list[RankedSteps]:
+        """The steps of functions that are no lines."""
+        found = (task.lines[0].ranked for task in self.network.tasks if task.lines)
+        return [one for one in found if one is not None]
+
     def _times(self, shape: ArrayConfig) -> list[_Timed]:
         """Return the estimates for an array, and for one that streams weights if that is clearly faster."""
         if shape not in self._timed:
@@ -341,9 +342,7 @@ class Segment:
         own = [self._arrays.dressed(array, one, work.rows) for one in self._widths]
         if not own:
             raise MappingError("no array runs these layers")
-        functions = [task.lines[0].ranked for task in self.network.tasks if task.lines]
-        loads = load_words([one for one in functions if one is not None], own[0])
-        words = 2 * descriptor_words(array) + work.words + loads
+        words = 2 * descriptor_words(array) + work.words + load_words(self._functions, own[0])
         return _Timed(tuple(own), self.transfers + work.cycles_on(own[0]), work.heads(own[0]) + words)
 
     def _option(self, array: ArrayConfig, timed: _Timed) -> Option | None:

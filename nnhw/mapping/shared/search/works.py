@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from nnhw.engines.shared import ArrayConfig
 from nnhw.engines.shared.cycles import fixed_cycles
 from nnhw.engines.shared.records import head_words
 from nnhw.errors import MappingError
+from nnhw.mapping.shared.program.lines import signed_bits
 from nnhw.mapping.shared.program.network import TaskNetwork
 from nnhw.mapping.shared.program.tasks import Task
 from nnhw.mapping.shared.program.tensors import Tensor, lay_out
-from nnhw.mapping.shared.program.tiles import Tiler
+from nnhw.mapping.shared.program.tiles import Tiler, task_sums
 
 
 @dataclass(frozen=True)
@@ -54,15 +57,34 @@ def together(works: Iterable[Work]) -> Work:
 
 
 class Works:
-    """The work of tasks on arrays; each is counted once, for all parts of a network that have the task."""
+    """The work of tasks on arrays; each is counted once, for all parts of a network that have the task.
+
+    Dense tasks that differ in nothing but the values of their weights have the same work, as in repeated blocks.
+    """
 
     def __init__(self) -> None:
         # By array; then by task and the layouts of what it reads and stores, which depend on the part of the network.
-        self._known: dict[ArrayConfig, dict[tuple[Task | Tensor | None, ...], Work | MappingError]] = {}
+        self._known: dict[ArrayConfig, dict[Hashable, Work | MappingError]] = {}
+        self._alike: dict[ArrayConfig, dict[Hashable, Work]] = {}
+        self._signatures: dict[Hashable, Hashable] = {}
+        self._numbers: dict[Hashable, int] = {}  # of signatures
+        # Equal layouts are one object each, so that its `id` stands for it: to hash them takes longer than all else.
+        self._layouts: dict[Tensor, Tensor] = {}
         self._tensors: tuple[TaskNetwork, dict[tuple[int, int, int], dict[str, Tensor]]] | None = None
 
     def of(self, network: TaskNetwork, shape: ArrayConfig, weight_stream: bool = False) -> list[Work]:
-        """Return the work of each task of a network.
+        """Return the work of each task of a network; see `each`. Raises: MappingError: a task exceeds a limit."""
+        found = []
+        for work in self.each(network, shape, weight_stream):
+            if isinstance(work, MappingError):
+                raise work.with_traceback(None)
+            found.append(work)
+        return found
+
+    def each(
+        self, network: TaskNetwork, shape: ArrayConfig, weight_stream: bool = False
+    ) -> Iterator[Work | MappingError]:
+        """Yield the work of each task of a network, or which limit of the array it exceeds.
 
         Parameters
         ----------
@@ -71,25 +93,45 @@ class Works:
 
         Raises
         ------
-        MappingError: a task exceeds a limit of the array, or a value is too wide.
+        MappingError: a value is too wide.
         """
-        tensors, found = self._laid_out(network, shape), []
+        tensors = self._laid_out(network, shape)
         streaming = replace(shape, weight_stream=True) if weight_stream else shape
-        every = {array: self._known.setdefault(array, {}) for array in (shape, streaming)}
-        plain, streamed = every[shape], every[streaming]
         for task in network.tasks:
-            array, known = (streaming, streamed) if task.window.is_global else (shape, plain)
-            key = (task, *(tensors[name] for name in task.sources), tensors.get(task.node))
+            array = streaming if task.window.is_global else shape
+            known = self._known.setdefault(array, {})
+            key = (task, *(id(tensors[name]) for name in task.sources), id(tensors.get(task.node)))
             if key not in known:
-                try:
-                    known[key] = work_of(task, tensors, array)
-                except MappingError as error:
-                    known[key] = error
-            work = known[key]
-            if isinstance(work, MappingError):
-                raise work.with_traceback(None)
-            found.append(work)
-        return found
+                known[key] = self._counted(task, tensors, array)
+            yield known[key]
+
+    def _counted(self, task: Task, tensors: Mapping[str, Tensor], array: ArrayConfig) -> Work | MappingError:
+        """Return the work of a task, which may be that of another one that is alike."""
+        alike = self._alike.setdefault(array, {})
+        key = None if task.channelwise else self._signature(task, tensors)
+        if key is not None and key in alike:
+            return alike[key]
+        try:
+            work = work_of(task, tensors, array)
+        except MappingError as error:
+            # It names the layer, so each one has its own.
+            return error
+        if key is not None:
+            alike[key] = work
+        return work
+
+    def _signature(self, task: Task, tensors: Mapping[str, Tensor]) -> Hashable:
+        """Return a number for all that the work of a dense task depends on, and for the limits that it may exceed."""
+        source, target = tensors[task.sources[0]], tensors.get(task.node)
+        key = task, id(source), id(target)
+        if key not in self._signatures:
+            names = "window", "channels", "element", "groups", "is_maximum", "piece"
+            bits = signed_bits(np.array(task.weight_range)), signed_bits(np.array(task_sums(task, source)))
+            # The same wherever they are stored.
+            layouts = replace(source, storage=""), target and replace(target, storage="")
+            own = *(getattr(task, name) for name in names), task.weights.shape, bool(task.lines), *bits, *layouts
+            self._signatures[key] = self._numbers.setdefault(own, len(self._numbers))
+        return self._signatures[key]
 
     def _laid_out(self, network: TaskNetwork, array: ArrayConfig) -> dict[str, Tensor]:
         """Return the layout of a network's values, which depends on few fields of an array."""
@@ -98,7 +140,8 @@ class Works:
         key = array.lanes, array.word_bits, array.activation_bits
         known = self._tensors[1]
         if key not in known:
-            known[key] = lay_out(network, array)
+            found = lay_out(network, array)
+            known[key] = {name: self._layouts.setdefault(tensor, tensor) for name, tensor in found.items()}
         return known[key]
 
 
