@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -16,13 +16,16 @@ from nnhw.mapping.shared import network_of
 from nnhw.mapping.shared.compile import program_words, tilers_of
 from nnhw.mapping.shared.program.memory_plan import plan_memory
 from nnhw.mapping.shared.program.network import TaskNetwork
-from nnhw.mapping.shared.program.tensors import lay_out
+from nnhw.mapping.shared.program.tasks import Task
+from nnhw.mapping.shared.program.tensors import Tensor, lay_out
 from nnhw.mapping.shared.program.tiles import Tiler
+from nnhw.mapping.shared.search import works as module
 from nnhw.mapping.shared.search.array_cost import array_cost
 from nnhw.mapping.shared.search.segments import Arrays
-from nnhw.mapping.shared.search.works import Works, together
+from nnhw.mapping.shared.search.works import Work, Works, together, work_of
 from tests.mapping.shared.networks import NETWORKS
 from tests.mapping.shared.programs import array_of
+from tests.mapping.shared.test_chain import deep
 
 ARRAYS = (array_of(4, 2, 8), array_of(8, 4, 8), array_of(2, 1, 8), array_of(16, 1, 8, word_bits=32))
 
@@ -66,6 +69,23 @@ def test_work_is_that_of_a_program_in_front_of_input_and_output(name: str, strea
             assert (work.tiles, work.cycles_on(array)) == (tiles, cycles)
             assert work.rows == max(tiler.rows for tiler in every)
             assert work.words + work.heads(array) <= program_words(network, every)
+
+
+def test_work_of_tasks_that_differ_in_their_weights_alone_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = network_of(deep())
+    assert len({task.weights.tobytes() for task in network.tasks}) == 5
+    counted: list[str] = []
+
+    def counting(task: Task, tensors: Mapping[str, Tensor], array: ArrayConfig) -> Work:
+        counted.append(task.name)
+        return work_of(task, tensors, array)
+
+    monkeypatch.setattr(module, "work_of", counting)
+    array, works = array_of(4, 2, 8), Works()
+    found = works.of(network, array)
+    assert found == [work_of(task, lay_out(network, array), array) for task in network.tasks]
+    # Four convolutions of one size, of which the first reads the input and the last is read without a border.
+    assert 2 <= len(counted) <= 4
 
 
 def tiler_cycles(tiler: Tiler) -> int:
