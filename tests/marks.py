@@ -51,6 +51,9 @@ MARKS: dict[str, tuple[str, ...]] = {
     "flow/test_attention.py": ("slow",),
     "flow/test_attention.py::test_attention_equals_reference_in_rtl": ("rtl", "synth", "slow"),
     "flow/test_bitstream.py": ("synth", "pnr", "slow"),
+    "flow/test_board_budget.py::test_captured_graph_is_refused_at_once_only_where_the_weights_that_are_left_are_too_many": (
+        "slow",
+    ),
     "flow/test_carries.py": ("synth",),
     "flow/test_chain.py": ("rtl", "synth", "slow"),
     "flow/test_compiled.py::test_hardware_that_cannot_be_loaded_is_a_message": ("rtl",),

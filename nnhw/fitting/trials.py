@@ -8,7 +8,7 @@ from functools import cached_property
 
 from nnhw.boards import Board
 from nnhw.errors import DoesNotFitError, LoweringError, MappingError, first_of
-from nnhw.flow.board_budget import map_on_board, refuse_on_board
+from nnhw.flow.board_budget import map_on_board
 from nnhw.flow.options import Options
 from nnhw.flow.report import RESOURCES, link_rate
 from nnhw.flow.tools.progress import Progress
@@ -91,7 +91,7 @@ class FitTrial:
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """A variant's graph, which is lowered once, and only if a board may hold its weights.
+    """A variant's graph, which is lowered once for all boards.
 
     Parameters
     ----------
@@ -110,10 +110,6 @@ class Form:
 
     def attempt(self, board: Board, alike: tuple[str, ...], options: Options) -> FitTrial:
         """Return what comes of mapping this form on a board; see `attempt`."""
-        try:
-            refuse_on_board(self.graph, board)
-        except DoesNotFitError as error:
-            return failed(error, self.variant, board, alike, options.clock_hz or board.target_clock_hz)
         # In front of the stage that maps it, so that both are shown one after the other.
         body = self.body
         with self.progress.stage(f"map on {board.name}, {self.variant}"):

@@ -12,7 +12,7 @@ from typing import Any
 from nnhw.accelerator import Accelerator, EngineConfig
 from nnhw.boards import Board
 from nnhw.engines.network import stepped_by
-from nnhw.errors import DoesNotFitError, MappingError
+from nnhw.errors import DoesNotFitError, LoweringError, MappingError
 from nnhw.families import FAMILIES, Cost, Family
 from nnhw.families.parts import Inventory, luts, state
 from nnhw.families.prices import PartRow
@@ -25,6 +25,7 @@ from nnhw.mapping.cost import packing_cost, parts
 from nnhw.mapping.least_weights import refuse_graph
 from nnhw.mapping.shared.compile import Compiled
 from nnhw.mapping.shared.search.array_cost import array_parts
+from nnhw.passes import lower, split
 
 
 def map_on_board(
@@ -53,8 +54,19 @@ def map_on_board(
 
 
 def refuse_on_board(graph: Graph, board: Board) -> None:
-    """Refuse a captured graph whose weights are far too many for a board, before it is lowered. See `refuse_graph`."""
-    refuse_graph(graph, available(board), FAMILIES[board.family])
+    """Refuse a captured graph whose weights are far too many for a board, before it is compared with its model.
+
+    Raises
+    ------
+    DoesNotFitError: no style of engine holds the weights that are left behind all passes.
+    """
+    budget, family = available(board), FAMILIES[board.family]
+    try:
+        refuse_graph(graph, budget, family)
+    except DoesNotFitError:
+        # Channels that are pruned, or never change, are left out by passes.
+        with suppress(LoweringError):  # which the stage `lower` explains
+            refuse_graph(split(lower(graph)).body, budget, family)
 
 
 @contextmanager

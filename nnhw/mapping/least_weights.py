@@ -22,7 +22,7 @@ FEW_WEIGHTS = 300_000
 
 
 FAR_TOO_LARGE = 1.5
-"""A captured graph whose weights take at least this multiple of what a board holds is not lowered to refuse it."""
+"""A graph whose weights take at least this multiple of what a board holds is not compared with its model."""
 
 
 def refuse_weights(layers: Sequence[Layer], budget: Budget, family: Family) -> None:
@@ -43,9 +43,7 @@ def refuse_weights(layers: Sequence[Layer], budget: Budget, family: Family) -> N
 
 
 def refuse_graph(graph: Graph, budget: Budget, family: Family) -> None:
-    """Refuse a captured graph whose weights are far too many for a board, with engines of any style.
-
-    To lower a graph, with its comparisons, takes longer than all else for such networks.
+    """Refuse a graph whose weights are far too many for a board, with engines of any style.
 
     Raises
     ------

@@ -19,7 +19,7 @@ from nnhw.engines.requantize import CommonSteps, Scaler
 from nnhw.errors import BoardError, DoesNotFitError, InputError
 from nnhw.fitting import Fits, fit_file, trials
 from nnhw.fitting.advice import advise
-from nnhw.fitting.sweep import devices, fit_graph, parse_widths
+from nnhw.fitting.sweep import devices, parse_widths
 from nnhw.fitting.tables import render_advice
 from nnhw.flow.board_budget import available, map_on_board
 from nnhw.flow.options import Options
@@ -206,17 +206,6 @@ def test_two_lines_need_few_block_rams_beside_the_weights(activation: str) -> No
     kinds = [stage.config.requantizing for stage in accelerator.stages if stage.config.requantizing is not None]
     assert len(kinds) == 2
     assert all(isinstance(one, CommonSteps) or (isinstance(one, Scaler) and one.segments == 2) for one in kinds)
-
-
-def test_forms_whose_weights_no_memory_holds_are_not_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = nn.Sequential(nn.Linear(1200, 1200), nn.ReLU(), nn.Linear(1200, 10))
-    torch.manual_seed(1)
-    images = torch.rand(4, 1200)
-    graph = Source(nnhw.quantize(model, images), images[:1], "m").capture()
-    monkeypatch.setattr(trials, "lower", lambda _: pytest.fail("lowered"))
-    found = fit_graph(graph, ["icebreaker", "icestick"], [(8, 8)], Options(), SilentProgress())
-    assert [(one.fits, one.supported) for one in found.trials] == [(False, True)] * 2
-    assert all("its weights alone take at least 11," in one.missing for one in found.trials)
 
 
 def test_advice_ends_after_the_seconds_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:

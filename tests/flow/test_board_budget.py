@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
+import nnhw
 from nnhw.boards import load_board
-from nnhw.errors import MappingError
+from nnhw.errors import DoesNotFitError, MappingError
 from nnhw.families import FAMILIES
-from nnhw.flow.board_budget import map_on_board
+from nnhw.flow.board_budget import map_on_board, refuse_on_board
 from nnhw.flow.options import Options
 from nnhw.flow.style import map_in_style
+from nnhw.frontend import capture
 from nnhw.ir import IntType
 from tests.mapping.bodies import LayerSpec, make_body
 
@@ -41,3 +46,18 @@ def test_rate_that_nothing_reaches_is_refused_with_the_rate_of_the_fastest_mappi
         caught.value
     )
     assert map_on_board(body, board, Options(style=style, target_fps=rate))[0].interval == fastest
+
+
+@pytest.mark.parametrize("outputs", [600, 20])
+def test_captured_graph_is_refused_at_once_only_where_the_weights_that_are_left_are_too_many(outputs: int) -> None:
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(1000, 600), nn.ReLU(), nn.Linear(600, 10)).eval()
+    # Pruned outputs stay in the model as zeros.
+    for parameter in model[0].parameters():
+        parameter.data[outputs:] = 0
+    images = torch.rand(4, 1000)
+    graph = capture(nnhw.quantize(model, images), images)
+    refused = pytest.raises(DoesNotFitError, match="its weights alone take at least 4,8")
+    expected: AbstractContextManager[object] = refused if outputs == 600 else nullcontext()
+    with expected:
+        refuse_on_board(graph, load_board("icebreaker"))
