@@ -51,7 +51,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "flow/test_attention.py": ("slow",),
     "flow/test_attention.py::test_attention_equals_reference_in_rtl": ("rtl", "synth", "slow"),
     "flow/test_bitstream.py": ("synth", "pnr", "slow"),
-    "flow/test_board_budget.py::test_captured_graph_is_refused_at_once_only_where_the_weights_that_are_left_are_too_many": (
+    "flow/test_board_budget.py::test_captured_graph_is_refused_only_where_the_weights_that_are_left_are_too_many": (
         "slow",
     ),
     "flow/test_carries.py": ("synth",),

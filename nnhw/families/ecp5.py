@@ -11,7 +11,17 @@ from nnhw.families.cost import Cost
 from nnhw.families.logic import Logic
 from nnhw.families.memory import BlockRam, LutRam
 from nnhw.families.pll import PllLimits
-from nnhw.families.tools import BlockRamMap, CellKinds, CellModels, Columns, Counts, FamilyTool, PinCell, Tools
+from nnhw.families.tools import (
+    BlockRamMap,
+    CellKinds,
+    CellModels,
+    Columns,
+    Counts,
+    FamilyTool,
+    PinCell,
+    PlaceSeconds,
+    Tools,
+)
 
 REGISTER, CARRY, BLOCK_RAM = "TRELLIS_FF", "CCU2C", "DP16KD"
 """Types of cells in a netlist: a flip-flop, two bits of a carry chain, a block RAM."""
@@ -79,6 +89,9 @@ _TOOLS = Tools(
     fills_block_rams=False,
     flip_flops=lambda _: (),
     block_ram_columns=_block_ram_columns,
+    # Measured on an ECP5-25F, CPU seconds: a perceptron of 1,516 logic cells 8.6, a larger one of 15,964 252,
+    # `mnist_mlp` of 19,370, which are 80 % of the device, 426.
+    place_seconds=PlaceSeconds(start_s=2, thousand_lc_s=4.8, power=1.43, spread=2),
 )
 
 ECP5 = Family(

@@ -93,7 +93,7 @@ _TOOLS = Tools(
     block_ram_columns=lambda _: (),
     # Measured on a UP5K, CPU seconds: a PLL alone 0.5 and 0.6; `mnist_mlp`, of which synthesis makes 2,247 logic cells,
     # 17 to 19 in four runs.
-    place_seconds=PlaceSeconds(start_s=0.6, thousand_lc_s=7.7, spread=2),
+    place_seconds=PlaceSeconds(start_s=0.6, thousand_lc_s=7.7, power=1, spread=2),
 )
 
 _PLL_OUTPUTS = ("PLLOUTGLOBAL", "PLLOUTCORE")

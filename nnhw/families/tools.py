@@ -47,22 +47,24 @@ class BlockRamMap:
 
 @dataclass(frozen=True)
 class PlaceSeconds:
-    """How long one seed of place and route takes, in seconds of a core: a line through what was measured.
+    """How long one seed of place and route takes, in seconds of a core: a curve through what was measured.
 
     Parameters
     ----------
     start_s: for a design of a few cells, as nextpnr loads the device.
-    thousand_lc_s: for each 1,000 logic cells of the netlist.
+    thousand_lc_s: beyond that, for 1,000 logic cells of the netlist.
+    power: by which power of the logic cells it grows.
     spread: factor by which a design may take less or more, as one that is harder to route does.
     """
 
     start_s: float
     thousand_lc_s: float
+    power: float
     spread: float
 
     def between(self, lc: int) -> tuple[float, float]:
         """Return the least and the most seconds to expect for a number of logic cells."""
-        expected = self.start_s + self.thousand_lc_s * lc / 1000
+        expected = self.start_s + self.thousand_lc_s * (lc / 1000) ** self.power
         return expected / self.spread, expected * self.spread
 
 
@@ -91,7 +93,7 @@ class Tools:
     flip_flops: returns yosys commands for a device that restrict the kinds of flip-flops; run before yosys maps them.
     block_ram_columns: returns the places for block RAMs on a device, see `nnhw.flow.implementation.floorplan`; empty
         where nothing is arranged.
-    place_seconds: how long place and route takes; None: not measured.
+    place_seconds: how long place and route takes.
     """
 
     synth: Callable[[str, bool], str]
@@ -110,7 +112,7 @@ class Tools:
     fills_block_rams: bool
     flip_flops: Callable[[str], tuple[str, ...]]
     block_ram_columns: Callable[[str], Columns]
-    place_seconds: PlaceSeconds | None = None
+    place_seconds: PlaceSeconds
 
     @property
     def names(self) -> tuple[str, str, str]:

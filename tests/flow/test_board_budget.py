@@ -49,7 +49,7 @@ def test_rate_that_nothing_reaches_is_refused_with_the_rate_of_the_fastest_mappi
 
 
 @pytest.mark.parametrize("outputs", [600, 20])
-def test_captured_graph_is_refused_at_once_only_where_the_weights_that_are_left_are_too_many(outputs: int) -> None:
+def test_captured_graph_is_refused_only_where_the_weights_that_are_left_are_too_many(outputs: int) -> None:
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(1000, 600), nn.ReLU(), nn.Linear(600, 10)).eval()
     # Pruned outputs stay in the model as zeros.

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 MakeDevice = Callable[[int], "Component"]
 """Returns a new device with ports `rx` and `tx` for a clock in hertz."""
+MINUTE_S = 60
 
 
 def names(family: Family) -> tuple[str, ...]:
@@ -290,11 +291,14 @@ class _Filling:
 
 
 def expected_seconds(family: Family, lc: int) -> str:
-    """Return what is said about the seconds of a seed before it begins; an empty text where nothing was measured."""
-    if family.tools.place_seconds is None:
-        return ""
+    """Return what is said about the time of a seed before it begins."""
     least, most = family.tools.place_seconds.between(lc)
-    return f"; a seed of {lc:,} logic cells takes {least:.0f} to {most:.0f} s of a core"
+    took = (
+        f"{least:.0f} to {most:.0f} s"
+        if most < 2 * MINUTE_S
+        else f"{least / MINUTE_S:.0f} to {most / MINUTE_S:.0f} min"
+    )
+    return f"; a seed of {lc:,} logic cells takes {took} of a core"
 
 
 def _move(files: dict[str, Path], out: Path) -> None:
