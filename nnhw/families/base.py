@@ -59,7 +59,7 @@ class Room:
         buffers are known only then.
     spare_ebr: block RAMs that must stay free.
     easy_ebr: share of the block RAMs, 0 to 1, of which a mapping takes no more where it can do without: with most of
-        them taken, wires between them and the logic get scarce, and routing takes hours.
+        them taken, many are far from the logic that reads them.
     link: what all links take: framing, CRC, identity, counters and reset.
     ports: pairs of a kind of link and what its port takes beside that.
     """
