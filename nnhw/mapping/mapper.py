@@ -255,13 +255,17 @@ class Mapper:
         intervals: those that were tried for it, in cycles per frame, ascending.
         """
         family, interval = self.space.family, found.schedule.interval_cycles
-        if accelerator_cost(found, family).ebr <= CROWDED_EBR * budget.ebr:
+        taken = accelerator_cost(found, family)
+        if taken.ebr <= CROWDED_EBR * budget.ebr:
             return found
         same = [choice for choice in intervals if choice <= interval][-1:]
-        for share in sorted({family.room.easy_ebr, (1 + family.room.easy_ebr) / 2} - {1.0}) if same else ():
+        shares = {family.room.easy_ebr, (1 + family.room.easy_ebr) / 2} - {1.0} if same else ()
+        for share in sorted(shares):
             with suppress(MappingError):
                 other = self.first_that_fits(replace(budget, ebr=int(share * budget.ebr)), same)
-                if other.schedule.interval_cycles <= interval:
+                fuller = _fullest(accelerator_cost(other, family), budget)
+                # Not where logic gets as scarce instead.
+                if other.schedule.interval_cycles <= interval and fuller < _fullest(taken, budget):
                     return other
         return found
 
@@ -404,6 +408,11 @@ class Mapper:
 def _fits(total: Cost, stretched: Budget) -> bool:
     """Return whether a whole accelerator fits; DSP blocks and large RAMs were never taken beyond what there is."""
     return not stretched.excess(replace(total, dsp=0, spram=0))
+
+
+def _fullest(total: Cost, budget: Budget) -> float:
+    """Return the share of the resource that is used most: logic cells, flip-flops or block RAMs."""
+    return max(total.lc / budget.lc, total.ff / budget.ff, total.ebr / budget.ebr if budget.ebr else 0.0)
 
 
 def _room(missing: float, given: float) -> float:
