@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import weakref
 from collections.abc import Hashable, Sequence
 from functools import cache, singledispatch
 from importlib.resources import files
@@ -204,6 +205,7 @@ class CompiledNetwork:
         self._library, self._models, self._held = library, models, held
         self._first = _NUMBER(-1)
         self._net = library.net_new(len(models), self._outputs[-1][0] + 1)
+        weakref.finalize(self, library.net_free, self._net)
         for model, ins, outs in zip(models, inputs, self._outputs, strict=True):
             numbers, table = numbers_of(model)
             arrays = [np.array(row, dtype) for row, dtype in ((ins, np.int32), (outs, np.int32), (numbers, np.int64))]
@@ -218,9 +220,6 @@ class CompiledNetwork:
                 library.net_beats(self._net, number, beats)
         if held is not None:
             library.net_hold(self._net, held)
-
-    def __del__(self) -> None:
-        self._library.net_free(self._net)
 
     @property
     def cycle(self) -> int:
