@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -264,7 +265,7 @@ def choose(
     """
     # Comparators and tables have no attribute `dsp`: they never take a block.
     allowed = [choice for choice in choices if dsp or not getattr(choice, "dsp", False)]
-    placed = [place for choice in allowed for place in _places(choice, in_logic, family)]
+    placed = [place for choice in allowed for place in _places(choice, in_logic, family.block_ram.slow)]
 
     def weight(requantizer: Requantizer) -> tuple[int, float]:
         cost = requantizer_cost(requantizer, getattr(requantizer, "raw", None), lanes, in_logic, family)
@@ -273,13 +274,15 @@ def choose(
     return min(placed, key=weight)
 
 
-def _places(requantizer: Requantizer, in_logic: bool, family: Family) -> list[Requantizer]:
+# The same objects for any number of lanes, as they keep the digits of their constants.
+@lru_cache(maxsize=1 << 12)
+def _places(requantizer: Requantizer, in_logic: bool, registered: bool) -> tuple[Requantizer, ...]:
     """Return a requantizer with its constants in logic and in block RAM; for comparators their engine decides that."""
     if isinstance(requantizer, ThresholdSearch):
         # Its memories choose between logic and block RAM by their words, see `logic_words`.
-        return [replace(requantizer, registered=family.block_ram.slow)]
+        return (replace(requantizer, registered=registered),)
     if isinstance(requantizer, CommonSteps):
-        requantizer = replace(requantizer, registered=family.block_ram.slow)
+        requantizer = replace(requantizer, registered=registered)
     if isinstance(requantizer, CommonSteps | Scaler | DoubleScaler | Table):
-        return [replace(requantizer, logic=logic) for logic in ((True, False) if in_logic else (False,))]
-    return [requantizer]
+        return tuple(replace(requantizer, logic=logic) for logic in ((True, False) if in_logic else (False,)))
+    return (requantizer,)
