@@ -70,16 +70,17 @@ class _WorkTable:
     def __init__(self, works: Sequence[Work | None]) -> None:
         # The last column counts tasks that exceed a limit: sums of it tell whether any does.
         rows = [(0, 0, 0, 0, 1) if one is None else (*astuple(one)[:-1], 0) for one in works]
-        # Work of consecutive tasks is then a difference of two rows.
-        self._sums = np.cumsum([(0, 0, 0, 0, 0), *rows], axis=0, dtype=np.int64)
-        self._rows = np.array([0 if one is None else one.rows for one in works])
+        # Work of consecutive tasks is then a difference of two rows. Lists, as NumPy takes longer for few numbers.
+        self._sums = np.cumsum([(0, 0, 0, 0, 0), *rows], axis=0, dtype=np.int64).tolist()
+        self._rows = [0 if one is None else one.rows for one in works]
 
     def between(self, first: int, end: int) -> Work:
         """Return the work of tasks first..end - 1 together. Raises: MappingError if one exceeds a limit."""
-        cycles, words, tiles, lined_tiles, refused = (self._sums[end] - self._sums[first]).tolist()
+        pairs = zip(self._sums[first], self._sums[end], strict=True)
+        cycles, words, tiles, lined_tiles, refused = (after - before for before, after in pairs)
         if refused:
             raise MappingError("a task exceeds a limit of the array")
-        return Work(cycles, words, tiles, lined_tiles, int(self._rows[first:end].max()))
+        return Work(cycles, words, tiles, lined_tiles, max(self._rows[first:end]))
 
 
 class Arrays:
