@@ -54,11 +54,11 @@ def map_on_board(
 
 
 def refuse_on_board(graph: Graph, board: Board) -> None:
-    """Refuse a captured graph whose weights are far too many for a board, before it is compared with its model.
+    """Refuse a captured graph whose weights are far too many for a board; comparing it with its model takes longer.
 
     Raises
     ------
-    DoesNotFitError: no style of engine holds the weights that are left behind all passes.
+    DoesNotFitError: engines of no style hold the weights that are left after all passes.
     """
     budget, family = available(board), FAMILIES[board.family]
     try:
