@@ -41,6 +41,7 @@ CaseConfig = (
 )
 
 INT4, UINT4, UINT3, INT8, INT2 = IntType(-8, 7), IntType(0, 15), IntType(0, 7), IntType(-128, 127), IntType(-2, 1)
+UINT8 = IntType(0, 255)
 TERNARY, UINT2, POWER = IntType(-1, 1), IntType(0, 3), IntType(0, 65535)
 
 
@@ -93,7 +94,7 @@ def matmul(
     rng = np.random.default_rng(outputs * 1009 + inputs)
     activation, weight = formats
     weights = random_values(rng, weight, (outputs, inputs))
-    placed = ("logic_pe", "dsp_pe", "tail_words", "registered", "paired")
+    placed = ("logic_pe", "dsp_pe", "tail_words", "registered", "paired", "winograd")
     cells = {name: value for name, value in options.items() if name in placed}
     base = MatmulConfig(pe, simd, hop, drain, weights, activation, weight, None, vectors=vectors, **cells)
     if code is None:
@@ -250,12 +251,21 @@ MATMULS: dict[str, Callable[[], MatmulConfig]] = {
     "matmul_odd_range": lambda: matmul(4, 12, 2, 2, formats=(IntType(-5, 2), IntType(-1, 6))),
     "matmul_int8": lambda: matmul(6, 32, 3, 8, formats=(INT8, INT8), hop=3, drain=3, vectors=2),
     "matmul_bit_int8": lambda: matmul(4, 12, 2, 3, formats=(BIT, INT8)),
-    "matmul_ternary_wide": lambda: matmul(4, 20, 2, 5, formats=(IntType(0, 255), TERNARY), code=UINT2),
-    "matmul_dsp": lambda: matmul(6, 15, 3, 3, formats=(IntType(0, 255), INT8), dsp_pe=3, vectors=2),
+    "matmul_ternary_wide": lambda: matmul(4, 20, 2, 5, formats=(UINT8, TERNARY), code=UINT2),
+    "matmul_dsp": lambda: matmul(6, 15, 3, 3, formats=(UINT8, INT8), dsp_pe=3, vectors=2),
     "matmul_dsp_single_lane": lambda: matmul(4, 8, 2, 1, formats=(INT8, INT8), dsp_pe=2, code=UINT2),
     "matmul_dsp_mixed": lambda: matmul(8, 24, 4, 3, formats=(INT8, INT8), hop=2, dsp_pe=1, code=UINT2, vectors=2),
     "matmul_dsp_mixed_groups": lambda: matmul(8, 32, 4, 4, formats=(UINT3, INT4), dsp_pe=3, logic_pe=1),
     "matmul_dsp_pairs": lambda: matmul(8, 15, 4, 1, formats=(UINT3, INT4), hop=4, dsp_pe=3, paired=True, code=UINT2),
+    "matmul_winograd": lambda: matmul(8, 32, 4, 4, (UINT8, INT8), hop=2, vectors=2, winograd=True, code=UINT2),
+    "matmul_winograd_dsp": lambda: matmul(8, 32, 4, 4, (UINT8, INT8), hop=2, vectors=2, dsp_pe=4, winograd=True),
+    "matmul_winograd_two_lanes": lambda: matmul(4, 12, 2, 2, (INT8, INT8), dsp_pe=2, winograd=True, vectors=2),
+    "matmul_winograd_mixed": lambda: matmul(6, 40, 3, 8, (INT4, INT8), hop=3, drain=3, dsp_pe=1, winograd=True),
+    "matmul_winograd_once": lambda: matmul(3, 8, 3, 8, (INT8, INT4), hop=3, drain=3, winograd=True, vectors=4),
+    "matmul_winograd_odd": lambda: matmul(6, 24, 2, 6, (IntType(-5, 9), IntType(-9, 6)), winograd=True, vectors=3),
+    "matmul_winograd_registered": lambda: matmul(
+        8, 64, 4, 4, (UINT8, INT8), dsp_pe=2, logic_pe=1, registered=True, winograd=True, vectors=2
+    ),
     "matmul_dsp_slower": lambda: matmul(4, 12, 2, 3, formats=(BIT, INT8), dsp_pe=1),
 }
 

@@ -14,6 +14,7 @@ import numpy as np
 from nnhw.engines.arithmetic import LaneArithmetic
 from nnhw.engines.contract import EngineConfig, ProductArray
 from nnhw.engines.encoding import bits_for_range
+from nnhw.engines.inner_product import InnerProduct
 from nnhw.engines.requantize import Requantizer, Thresholds
 from nnhw.engines.timing import PipelineModel
 from nnhw.errors import MappingError
@@ -47,6 +48,7 @@ class MatmulConfig(EngineConfig):
     registered: a register follows the weights from block RAM, for where the RAM, or a multiplexer behind it, takes most
         of a cycle.
     paired: two cells with DSP blocks, of one lane each, share a block, as the iCE40 can.
+    winograd: products of two neighbouring lanes are made with one multiplication; see `nnhw.engines.inner_product`.
 
     Timing: one beat a cycle; a vector takes `steps * folds` cycles; the first code leaves `latency` cycles after
     the last beat of its fold.
@@ -73,6 +75,7 @@ class MatmulConfig(EngineConfig):
     tail_words: int = 0
     registered: bool = False
     paired: bool = False
+    winograd: bool = False
 
     def __post_init__(self) -> None:
         outputs, inputs = self.weights.shape
@@ -97,6 +100,11 @@ class MatmulConfig(EngineConfig):
             problems.append(
                 f"dsp_pe {self.dsp_pe} must be 0 to pe {self.pe}, and 0 for {self.activation} times {self.weight}, "
                 "unless both are integers of at most 8 bits"
+            )
+        if self.winograd and not InnerProduct.serves(self.arithmetic, self.simd):
+            problems.append(
+                f"winograd needs an even simd, given {self.simd}, and integers of 4 to 8 bits with signed weights, "
+                f"given {self.activation} times {self.weight}"
             )
         if problems:
             raise MappingError("matmul engine: " + "; ".join(problems))
@@ -162,13 +170,42 @@ class MatmulConfig(EngineConfig):
         """(bits, signed) of a raw sum."""
         return bits_for_range(self.raw.low, self.raw.high)
 
+    @cached_property
+    def pair_products(self) -> InnerProduct | None:
+        """How products of two lanes are made with one multiplication; None: each has its own."""
+        return InnerProduct(self.arithmetic) if self.winograd else None
+
+    @property
+    def logic_levels(self) -> int:
+        """Register stages from factors to the sum of a beat in a cell whose products are in logic."""
+        return (self.pair_products or self.arithmetic).tree_levels(self.simd)
+
+    @property
+    def dsp_levels(self) -> int:
+        """Register stages from factors to the sum of a beat in a cell whose products are in DSP blocks."""
+        return (self.pair_products or self.arithmetic).dsp_levels(self.simd)
+
     @property
     def tree_levels(self) -> int:
         """Register stages from factors to the sum of a beat, the same in all cells: those of the slowest kind."""
         # Sums of all cells enter the drain together, so the faster kind of cells waits.
-        in_logic = self.arithmetic.tree_levels(self.simd) if self.dsp_pe < self.pe else 0
-        in_dsp = self.arithmetic.dsp_levels(self.simd) if self.dsp_pe else 0
+        in_logic = self.logic_levels if self.dsp_pe < self.pe else 0
+        in_dsp = self.dsp_levels if self.dsp_pe else 0
         return max(in_logic, in_dsp)
+
+    @property
+    def crossed_levels(self) -> int:
+        """Register stages from activations to what is taken away from the sums of all cells, a move before these.
+
+        It is made to wait if it is there earlier; where its tree is the deeper one, the sums wait for it.
+        """
+        assert self.pair_products is not None
+        return max(self.tree_levels - 1, self.pair_products.crossed_levels(self.simd))
+
+    @property
+    def crossed_wait(self) -> int:
+        """Moves that sums wait behind the drain for what is taken away from all of them; see `crossed_levels`."""
+        return self.crossed_levels + 1 - self.tree_levels if self.winograd else 0
 
     @property
     def split_logic(self) -> bool:
@@ -183,8 +220,12 @@ class MatmulConfig(EngineConfig):
 
     @property
     def array_latency(self) -> int:
-        """Cycles from the last beat of a fold to its first raw sum: weights, hops, adder tree, accumulator, drain."""
-        return self.late + self.groups + self.tree_levels + (self.steps > 1) + 1
+        """Cycles from the last beat of a fold to its first raw sum: weights, hops, adder tree, accumulator, drain.
+
+        With pairs of lanes, what they have too much is taken away behind the drain.
+        """
+        corrected = self.crossed_wait + 1 if self.winograd else 0
+        return self.late + self.groups + self.tree_levels + (self.steps > 1) + 1 + corrected
 
     @property
     def latency(self) -> int:

@@ -8,6 +8,7 @@ from typing import TypeVar
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 
 from nnhw.engines.arithmetic import LaneArithmetic
+from nnhw.engines.inner_product import InnerProduct
 from nnhw.hdl.cells import PLAIN, Cells
 from nnhw.hdl.cells.base import gated
 from nnhw.hdl.dsp import DspProducts
@@ -90,6 +91,58 @@ def dsp_dot_product(
     m.d.comb += [port.eq(value) for port, value in zip(products.i_b, b, strict=True)]
     terms: list[Value] = list(products.o)
     return _Tree(m, ce, cells).reduce(terms) if len(terms) > 1 else terms[0]
+
+
+def paired_dot_product(
+    m: Module,
+    pairs: InnerProduct,
+    activations: list[Value],
+    weights: list[Value],
+    ce: Value,
+    cells: Cells,
+    dsp: bool,
+) -> Value:
+    """Add the sum of the products of pairs of lanes, see `nnhw.engines.inner_product`; for the rest see `dot_product`.
+
+    Parameters
+    ----------
+    dsp: products are made in DSP blocks.
+
+    Returns
+    -------
+    The sum, with what is to be taken away from it, `pairs.dsp_levels(lanes)` or `pairs.tree_levels(lanes)` moves after
+    activations and weights.
+    """
+    tree = _Tree(m, ce, cells)
+    centered = [_centered(pattern, pairs.lanes.activation) for pattern in activations]
+    numbers = [pattern.as_signed() for pattern in weights]
+    bits = pairs.factors.activation.bits
+    # The second factor of a pair has the weight of its first lane.
+    sums = [
+        tree.add(centered[lane ^ swapped], numbers[lane ^ 1 ^ swapped], bits)
+        for swapped in range(2)
+        for lane in range(0, len(centered), 2)
+    ]
+    factors = tree.register(sums)
+    half = len(factors) // 2
+    product = dsp_dot_product if dsp else dot_product
+    return product(m, pairs.factors, factors[:half], factors[half:], ce, cells)
+
+
+def crossed_dot_product(m: Module, pairs: InnerProduct, activations: list[Value], ce: Value, cells: Cells) -> Value:
+    """Add the sum of the products of neighbouring activations; return it after `pairs.crossed_levels(lanes)` moves."""
+    centered: list[Value] = [_centered(pattern, pairs.lanes.activation) for pattern in activations]
+    return dot_product(m, pairs.crossed, centered[::2], centered[1::2], ce, cells)
+
+
+def wait(m: Module, value: Value, levels: int, needed: int, ce: Value) -> Value:
+    """Return a value that is there after `levels` moves after so many as `needed`, behind registers."""
+    for stage in range(levels, needed):
+        later = Signal(value.shape(), name=f"wait_{stage}", reset_less=True)
+        with m.If(ce):
+            m.d.sync += later.eq(value)
+        value = later
+    return value
 
 
 def as_number(pattern: Value, dtype: IntType) -> Value:

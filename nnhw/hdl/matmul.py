@@ -11,8 +11,9 @@ from nnhw.hdl.buffer import StreamBuffer
 from nnhw.hdl.requantizer_table import make_requantizer
 from nnhw.hdl.systolic_array import SystolicArray
 
-SPREAD_PRODUCTS = 2048
-"""On a large device, an array of at least so many products a cycle gets an enable register for each group of cells."""
+SPREAD_BITS = 2048
+"""On a large device, an array that adds at least so many products of single bits in a cycle gets an enable register for
+each group of its cells; a product of 8 x 8 bits is 64 of them."""
 LARGE_DEVICE = "-85f"
 """End of the names of large devices, on which one register does not reach all loads of an array in time.
 
@@ -47,7 +48,8 @@ class MatmulEngine(wiring.Component):
         config = self.config
         m.submodules.array = array = self.array
         is_large = str(getattr(platform, "device", "")).lower().endswith(LARGE_DEVICE)
-        spread = is_large and config.pe * config.simd >= SPREAD_PRODUCTS
+        bits = config.pe * config.simd * config.activation.bits * config.weight.bits
+        spread = is_large and bits >= SPREAD_BITS
         shape = self.o.signature.members["payload"].shape
         m.submodules.buffer = buffer = StreamBuffer(shape, config.groups if spread else 0)
         ce = buffer.i.ready

@@ -8,11 +8,12 @@ from amaranth.lib.wiring import In, Out
 
 from nnhw.engines.encoding import encode, pack_words
 from nnhw.engines.matmul import MatmulConfig
-from nnhw.hdl.arithmetic import as_number, dot_product, dsp_dot_product
+from nnhw.hdl.arithmetic import as_number, dot_product, dsp_dot_product, paired_dot_product, wait
 from nnhw.hdl.cells import Cells, cells_of
 from nnhw.hdl.dsp import DspProducts
 from nnhw.hdl.memory import SplitRom, block_ram, logic_rom
 from nnhw.hdl.names import BLOCK, LOGIC, weights_name
+from nnhw.hdl.pair_correction import PairCorrection
 
 
 class SystolicArray(wiring.Component):
@@ -57,7 +58,8 @@ class SystolicArray(wiring.Component):
         # Tap k of the two shift registers is k + 1 moves old. The products of group g lie beside tap
         # `levels + groups - 1 - g`; its sums are complete one tap later, where beats are accumulated.
         levels = config.late + config.tree_levels
-        stages = config.groups + levels + (config.steps > 1)
+        finish = config.groups - 1 + levels + (config.steps > 1)
+        stages = finish + 1 + config.crossed_wait
         valids = self._delay(m, "valid", self.i_valid, stages)
         ends = self._delay(m, "end", self.i_valid & self.i_last, stages)
         products: list[Value] = [Signal()] * config.pe
@@ -78,10 +80,27 @@ class SystolicArray(wiring.Component):
                 elif cell - 1 not in config.pairs:
                     products[cell] = self._cell(m, cell, lanes, mine[0], cells_of(platform))
 
-        shift = self._shift_window(m, ends[-1])
+        shift = self._shift_window(m, ends[finish])
+        sums = self._drain(m, products, (valids[levels:], ends[levels:]), shift, cells_of(platform))
+        leaves = ends[finish] | shift
+        if config.winograd:
+            m.submodules.correction = correction = PairCorrection(config)
+            # The products of neighbouring activations are added as those of one more cell of the first group.
+            beat = config.late + config.groups - 1 + config.crossed_levels
+            m.d.comb += [
+                correction.ce.eq(self.ce),
+                correction.cells_ce.eq(self.group_ce[0]),
+                correction.i_lanes.eq(lanes),
+                correction.i_valid.eq(valids[beat]),
+                correction.i_last.eq(ends[beat]),
+                correction.i_end.eq(ends[beat + (config.steps > 1)]),
+                correction.i_leaves.eq(leaves),
+                correction.i_sums.eq(sums),
+            ]
+            leaves, sums = correction.o_leaves, correction.o_sums
         with m.If(self.ce):
-            m.d.sync += self.o_valid.eq(ends[-1] | shift)
-        self._drain(m, products, (valids[levels:], ends[levels:]), shift, cells_of(platform))
+            m.d.sync += self.o_valid.eq(leaves)
+        m.d.comb += self.o_sums.as_value().eq(sums)
         return m
 
     def _shift_window(self, m: Module, finish: Value) -> Signal:
@@ -179,22 +198,17 @@ class SystolicArray(wiring.Component):
         weights = [word[lane * w_bits : (lane + 1) * w_bits] for lane in range(config.simd)]
         m.submodules[f"cell_{cell}"] = inner = Module()
         ce = self.group_ce[cell // config.hop]
-        if cell >= config.pe - config.dsp_pe:
-            total = dsp_dot_product(inner, config.arithmetic, activations, weights, ce, cells)
-            levels = config.arithmetic.dsp_levels(config.simd)
+        in_dsp = cell >= config.pe - config.dsp_pe
+        if config.pair_products:
+            total = paired_dot_product(inner, config.pair_products, activations, weights, ce, cells, in_dsp)
         else:
-            total = dot_product(inner, config.arithmetic, activations, weights, ce, cells)
-            levels = config.arithmetic.tree_levels(config.simd)
-        return self._wait(inner, total, levels, ce)
+            product = dsp_dot_product if in_dsp else dot_product
+            total = product(inner, config.arithmetic, activations, weights, ce, cells)
+        return self._wait(inner, total, config.dsp_levels if in_dsp else config.logic_levels, ce)
 
     def _wait(self, m: Module, total: Value, levels: int, ce: Value) -> Value:
         """Return a total that is there after `levels` moves as late as that of the slowest kind of cell."""
-        for stage in range(levels, self.config.tree_levels):
-            later = Signal(total.shape(), name=f"wait_{stage}", reset_less=True)
-            with m.If(ce):
-                m.d.sync += later.eq(total)
-            total = later
-        return total
+        return wait(m, total, levels, self.config.tree_levels, ce)
 
     def _pair(self, m: Module, cell: int, lane: Value, words: list[Value]) -> list[Value]:
         """Add two cells of one lane whose products share a DSP block; return both raw sums, see `_cell`."""
@@ -218,8 +232,8 @@ class SystolicArray(wiring.Component):
         pipeline: tuple[list[Signal], list[Signal]],
         shift: Value,
         cells: Cells,
-    ) -> None:
-        """Add accumulators and the shift register that carries finished sums to the output.
+    ) -> Value:
+        """Add accumulators and the shift register that carries finished sums to the output; return those at its end.
 
         The first beat of a fold replaces the sum instead of adding to it; the finished sum is copied to the drain
         in the same move. So an accumulator bit and a drain bit are one logic cell each.
@@ -255,4 +269,4 @@ class SystolicArray(wiring.Component):
                 follower = held[cell + config.drain] if cell + config.drain < config.pe else held[cell]
                 with m.If(ce & (load | shift)):
                     m.d.sync += held[cell].eq(Mux(load, total, follower))
-        m.d.comb += self.o_sums.as_value().eq(Cat(*held[: config.drain]))
+        return Cat(*held[: config.drain])

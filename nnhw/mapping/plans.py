@@ -25,6 +25,7 @@ from nnhw.engines.window import WindowConfig
 from nnhw.families import Cost, Family
 from nnhw.ir import IntType
 from nnhw.mapping.cost import cost
+from nnhw.mapping.cost.inner_product import pays
 from nnhw.mapping.datapaths import Datapaths
 from nnhw.mapping.encodings import Encodings
 from nnhw.mapping.folding import Folding
@@ -107,6 +108,7 @@ class Planner:
         self.datapaths = Datapaths(self.encodings, family)
         # The array of the folding that was planned last, and its cost: the next one often differs in its buffer only.
         self._last_array: tuple[tuple[str, Folding], MatmulConfig] | None = None
+        self._pairs: dict[tuple[IntType | int, ...], bool] = {}
         self._last_cost: tuple[EngineConfig, Cost] | None = None
         self._windows: dict[tuple[str | int, ...], WindowConfig] = {}
         self._window_costs: dict[WindowConfig, Cost] = {}
@@ -448,8 +450,18 @@ class Planner:
             registered=self._registered(folding, folding.depth(layer)),
             paired=self.family.dense_dsp,
         )
+        if self._takes_pairs(matmul):
+            matmul = replace(matmul, winograd=True)
         self._last_array = key, matmul
         return matmul
+
+    def _takes_pairs(self, matmul: MatmulConfig) -> bool:
+        """Return whether one multiplication serves two lanes of an array; see `pays`."""
+        formats = matmul.activation, matmul.weight, matmul.raw.bits
+        key = (*formats, matmul.pe, matmul.simd, matmul.drain, matmul.folds, matmul.steps == 1)
+        if key not in self._pairs:
+            self._pairs[key] = pays(matmul, self.family)
+        return self._pairs[key]
 
     def _padding(self, layer: WindowLayer, lanes: int) -> list[Engine]:
         if layer.padding is None:

@@ -28,7 +28,7 @@ class LargeDevice(matmul.MatmulEngine):
 
 @pytest.mark.parametrize("sink", PATTERNS)
 def test_groups_move_together(sink: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matmul, "SPREAD_PRODUCTS", 1)
+    monkeypatch.setattr(matmul, "SPREAD_BITS", 1)
     frames = make_frames(CONFIG, count=3)
     result = run_stream(LargeDevice(CONFIG), frames.inputs, len(frames.outputs), ("none", sink), CONFIG.model())
     check(result, frames.outputs)

@@ -145,6 +145,9 @@ ECP5_ENGINES: dict[str, EngineConfig] = {
     "broadcast in logic": BroadcastConfig(np.random.default_rng(0).integers(-128, 128, 80), I8, 2),
     "matmul product deep": matmul(I8, I8, pe=4, simd=8),
     "matmul product in DSP": replace(matmul(I8, I4, pe=4, simd=4), dsp_pe=4),
+    "matmul pairs": replace(matmul(I8, I8, pe=4, simd=8), winograd=True),
+    "matmul pairs in DSP": replace(matmul(IntType(0, 255), I8, pe=4, simd=8), dsp_pe=4, winograd=True),
+    "matmul pairs of both": replace(matmul(IntType(0, 255), I4, pe=4, simd=8), dsp_pe=1, winograd=True),
     "matmul product in logic": replace(matmul(I4, I4, pe=4, simd=8), logic_pe=2),
     "window in LUTs": replace(WINDOW, address_bits=7, in_luts=True),
 }

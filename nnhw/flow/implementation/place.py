@@ -35,6 +35,12 @@ nextpnr's first router gives higher clocks: `mlp784_w8a8` on an ECP5-25F, seed 1
 `resnet8_w4a4` on an 85F it had 1,046 of 121,243 wires to go after 12 minutes, and 674 after 28; the second one routed
 all in 3.6, with 81.7 MHz left of 87.3.
 """
+MANY_CELLS = 40_000
+"""Logic cells from which on the second router is used at once, as the first one would come to no end, or after hours.
+
+With a ResNet-8 of 8 bits of 63,400 cells on an 85F it had 205,000 of 338,000 wires to go after 18 minutes, and with
+that of 4 bits, of 43,200 cells, a rest after 28; with `ds_cnn_w8a8` of 34,500 it came to its end.
+"""
 CROWDED = 0.9
 """Share of a device's logic cells, or of its blocks of a kind, above which it counts as crowded."""
 CROWDED_OPTIONS = ("--placer-heap-beta", "1")
@@ -109,9 +115,9 @@ def place_seeds(
     """Place and route a netlist for each seed; yield in the order of the seeds, `jobs` processes at a time.
 
     A caller that leaves the loop ends the runs that are still running. The order does not depend on `jobs`. Where the
-    router does not finish, nextpnr's second one follows. Whether it is too slow is decided by the CPU seconds that it
-    takes: so a slow machine may get another layout than a fast one, but a busy machine does not. A seed has no
-    placement if cells find no place, or if neither router finishes.
+    router does not finish, nextpnr's second one follows, and large designs get that at once. Whether it is too slow is
+    decided by the CPU seconds that it takes: so a slow machine may get another layout than a fast one, but a busy
+    machine does not. A seed has no placement if cells find no place, or if neither router finishes.
 
     Parameters
     ----------
@@ -130,7 +136,8 @@ def place_seeds(
     prepare(tool, note)
     (folder / f"design.{family.tools.constraints[0]}").write_text(constraints, encoding="utf-8")
     crowded = is_crowded(netlist.resources, board.resources)
-    options = {seed: nextpnr_options(board, clock_hz, seed, crowded) for seed in seeds}
+    router = OTHER_ROUTER if netlist.resources.lc > MANY_CELLS else ()
+    options = {seed: [*nextpnr_options(board, clock_hz, seed, crowded), *router] for seed in seeds}
     keys = _keys(netlist, constraints, options, tool.title)
     commands = {
         seed: replace(tool.command(options[seed], folder, f"seed{seed}.log"), is_stuck=is_lost)

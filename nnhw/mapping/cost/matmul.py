@@ -22,6 +22,7 @@ from nnhw.families.parts import (
 )
 from nnhw.mapping.cost.arithmetic import drained_sum, dsp_sums, lane_products, products_in_dsp
 from nnhw.mapping.cost.constants import rom_parts
+from nnhw.mapping.cost.inner_product import cell_products, correction_parts
 from nnhw.mapping.cost.requantizer import requantizer_parts
 
 
@@ -37,7 +38,7 @@ def matmul_parts(config: MatmulConfig) -> Inventory:
             _ways(config, depth),
             _counters(config, depth),
             _waits(config),
-            config.dsp_pe * products_in_dsp(config.arithmetic, config.simd),
+            correction_parts(config),
             # Two cells whose products are in one block.
             -len(config.pairs) * dsp_blocks(1),
             _matmul_weights(config, depth),
@@ -48,13 +49,17 @@ def matmul_parts(config: MatmulConfig) -> Inventory:
 
 def _products(config: MatmulConfig, depth: int) -> Inventory:
     """List the products of all cells, and the trees that add them."""
-    raw = config.raw.bits
-    own = (config.pe - config.dsp_pe) * lane_products(config.arithmetic, config.simd, raw)
+    raw, in_logic, pairs = config.raw.bits, config.pe - config.dsp_pe, config.pair_products
+    if pairs:
+        in_dsp = config.dsp_pe * cell_products(pairs, config.simd, raw, dsp=True)
+        return in_dsp + in_logic * cell_products(pairs, config.simd, raw, dsp=False)
+    own = in_logic * lane_products(config.arithmetic, config.simd, raw)
     # With more than one word of weights, they come from a memory, and are no constants.
     if depth == 1:
         chained = config.arithmetic.kind in ("gate", "product", "select")
         own = own.reduced(Share.CONSTANT_CHAIN if chained else Share.CONSTANT_LUT)
-    return own + config.dsp_pe * dsp_sums(config.arithmetic, config.simd, raw)
+    blocks = dsp_sums(config.arithmetic, config.simd, raw) + products_in_dsp(config.arithmetic, config.simd)
+    return own + config.dsp_pe * blocks
 
 
 def _ways(config: MatmulConfig, depth: int) -> Inventory:
@@ -89,8 +94,7 @@ def _waits(config: MatmulConfig) -> Inventory:
     in_logic, in_dsp = config.pe - config.dsp_pe, config.dsp_pe
     if not (in_logic and in_dsp):
         return NOTHING
-    levels = config.arithmetic.tree_levels(config.simd), config.arithmetic.dsp_levels(config.simd)
-    waits = (config.tree_levels - levels[0]) * in_logic + (config.tree_levels - levels[1]) * in_dsp
+    waits = (config.tree_levels - config.logic_levels) * in_logic + (config.tree_levels - config.dsp_levels) * in_dsp
     return register(config.raw.bits * waits)
 
 
