@@ -195,12 +195,12 @@ class MatmulConfig(EngineConfig):
 
     @property
     def crossed_levels(self) -> int:
-        """Register stages from activations to what is taken away from the sums of all cells, a move before these.
+        """Register stages from activations to what is taken away from the sums of all cells, at least those of these.
 
-        It is made to wait if it is there earlier; where its tree is the deeper one, the sums wait for it.
+        It is made to wait if it is there earlier; the sums wait for it, as it comes a move before it is taken away.
         """
         assert self.pair_products is not None
-        return max(self.tree_levels - 1, self.pair_products.crossed_levels(self.simd))
+        return max(self.tree_levels, self.pair_products.crossed_levels(self.simd))
 
     @property
     def crossed_wait(self) -> int:

@@ -28,7 +28,7 @@ class PairCorrection(wiring.Component):
     o_leaves, o_sums: out, the same of the sums without what they have too much.
 
     Timing: corrected sums leave `config.crossed_wait` + 1 moves later. What is taken from the sums of a fold is there
-    a move before the first of them needs it, and stays until the next fold ends.
+    when the first of them has waited, and stays until the next fold ends.
     """
 
     def __init__(self, config: MatmulConfig) -> None:
@@ -55,8 +55,8 @@ class PairCorrection(wiring.Component):
         m = Module()
         bits, cells = self.bits, cells_of(platform)
         crossed = self._crossed(m, platform)
-        leaves, sums = self._late(m)
-        constants = self._constants(m, leaves)
+        soon, leaves, sums = self._late(m)
+        constants = self._constants(m, soon)
         difference, corrected = Signal(len(sums), reset_less=True), Signal(len(sums), reset_less=True)
         m.d.comb += self.o_sums.eq(corrected)
         with m.If(self.ce):
@@ -88,29 +88,31 @@ class PairCorrection(wiring.Component):
             m.d.sync += crossed.eq(term)
         return crossed
 
-    def _late(self, m: Module) -> tuple[Value, Value]:
-        """Return `i_leaves` and `i_sums` as many moves later as what is taken away makes them wait."""
-        leaves, sums = self.i_leaves, self.i_sums
+    def _late(self, m: Module) -> tuple[Value, Value, Value]:
+        """Return `i_leaves` one move before the sums, `i_leaves`, and `i_sums`, after as many moves as they wait."""
+        soon, leaves, sums = self.i_leaves, self.i_leaves, self.i_sums
         for stage in range(self.config.crossed_wait):
             later, waiting = Signal(len(sums), name=f"late_{stage}", reset_less=True), Signal(name=f"leaves_{stage}")
             with m.If(self.ce):
                 m.d.sync += [later.eq(sums), waiting.eq(leaves)]
-            leaves, sums = waiting, later
-        return leaves, sums
+            soon, leaves, sums = leaves, waiting, later
+        return soon, leaves, sums
 
-    def _constants(self, m: Module, leaves: Value) -> Value:
-        """Return the constants of the sums that leave next, one after another [drain]; see `InnerProduct.constants`."""
+    def _constants(self, m: Module, soon: Value) -> Value:
+        """Return the constants of the sums that leave next, one after another [drain]; see `InnerProduct.constants`.
+
+        Parameters
+        ----------
+        soon: 1 a move before sums leave, in which their constants are read.
+        """
         bits, drain = self.bits, self.config.drain
         words = pack_words(self.pairs.constants(self.config.weights).reshape(-1, drain) & ((1 << bits) - 1), bits)
         if len(words) == 1:
             return Const(words[0], drain * bits)
-        index, following = Signal(range(len(words))), Signal(range(len(words)))
-        m.d.comb += following.eq(index)
-        with m.If(leaves):
-            m.d.comb += following.eq(Mux(index == len(words) - 1, 0, index + 1))
+        index = Signal(range(len(words)))
         m.submodules.constants = memory = logic_rom(len(words), drain * bits, words)
         reader = memory.read_port()
-        m.d.comb += [reader.addr.eq(following), reader.en.eq(self.ce)]
-        with m.If(self.ce):
-            m.d.sync += index.eq(following)
+        m.d.comb += [reader.addr.eq(index), reader.en.eq(self.ce)]
+        with m.If(self.ce & soon):
+            m.d.sync += index.eq(Mux(index == len(words) - 1, 0, index + 1))
         return reader.data

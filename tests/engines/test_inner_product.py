@@ -59,8 +59,8 @@ def test_what_is_taken_away_comes_with_the_sums_or_they_wait() -> None:
     logic, blocks = (matmul(8, 64, 4, 16, (UINT8, INT8), hop=4, dsp_pe=k, winograd=True) for k in (0, 4))
     # A register for the factors, trees of 8 terms and of 9 planes; in DSP blocks 2 stages and the tree of 8 terms.
     assert (logic.tree_levels, blocks.tree_levels) == (1 + 3 + 4, 1 + 2 + 3)
-    # What is taken away has 8 planes, and has to be there a move before the sums.
-    assert (logic.crossed_wait, blocks.crossed_wait) == (0, 3 + 3 + 1 - 6)
+    # What is taken away has 8 planes, and has to be there a move before it is taken away.
+    assert (logic.crossed_wait, blocks.crossed_wait) == (1, 3 + 3 + 1 - 6)
     # The tree of a cell has 8 terms in place of 16.
     assert blocks.array_latency == matmul(8, 64, 4, 16, (UINT8, INT8), hop=4, dsp_pe=4).array_latency - 1 + 1 + 1 + 1
 
