@@ -26,7 +26,7 @@ WEIGHTS = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None, derandomize=True)
 @given(ACTIVATIONS, WEIGHTS, st.integers(1, 6), st.integers(0, 99))
 def test_sums_of_pairs_are_raw_sums(activation: IntType, weight: IntType, count: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
