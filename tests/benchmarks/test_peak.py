@@ -57,7 +57,7 @@ def test_harness_folds_codes_that_change(engines: int) -> None:
 def test_each_group_of_an_array_on_a_large_device_keeps_an_enable_of_its_own(
     name: str, copies: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(matmul, "SPREAD_PRODUCTS", 64)
+    monkeypatch.setattr(matmul, "SPREAD_BITS", 64)
     board, config = load_board(name), peak.Peak(16, 4, 4, 4, 8, (1, 1)).config(ECP5)
     design = make_top(lambda _: peak.Harness(config), board, reachable_clocks(board)[0])
     synthesize(design.rtlil, board, tmp_path)
