@@ -195,16 +195,16 @@ class MatmulConfig(EngineConfig):
 
     @property
     def crossed_levels(self) -> int:
-        """Register stages from activations to what is taken away from the sums of all cells, at least those of these.
+        """Register stages from activations to the sum of their products, which all sums of the cells have too much.
 
-        It is made to wait if it is there earlier; the sums wait for it, as it comes a move before it is taken away.
+        That takes at least as many stages as the sums of the cells, with registers if its own tree has fewer levels.
         """
         assert self.pair_products is not None
         return max(self.tree_levels, self.pair_products.crossed_levels(self.simd))
 
     @property
     def crossed_wait(self) -> int:
-        """Moves that sums wait behind the drain for what is taken away from all of them; see `crossed_levels`."""
+        """Moves that sums wait behind the drain for what is subtracted from them, which is prepared in the last one."""
         return self.crossed_levels + 1 - self.tree_levels if self.winograd else 0
 
     @property

@@ -19,7 +19,7 @@ LARGE_DEVICE = "-85f"
 
 Measured on an ECP5-85F with three arrays of 64 x 64: one register for the 16,500 loads of an array reached the last of
 them after 14.7 ns of wires. On an ECP5-25F with one of 72 x 64 one reaches all in 6 ns, and several cost: what decides
-whether the array moves reached them after 8.2 ns. Arrays of 16 x 8 products of 8 bits have as many loads: 10,296.
+whether the array moves reached them after 8.2 ns. An array of 16 x 8 products of 8 bits has 10,296 loads.
 """
 
 

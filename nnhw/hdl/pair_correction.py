@@ -1,4 +1,4 @@
-"""What sums of products of pairs of lanes have too much is taken away, see `nnhw.engines.inner_product`."""
+"""Subtracts from sums of products of pairs of lanes what they have too much, see `nnhw.engines.inner_product`."""
 
 from __future__ import annotations
 

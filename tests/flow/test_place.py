@@ -58,6 +58,17 @@ def test_place_seeds_come_in_order_whatever_runs_at_once(netlist: Netlist, const
     assert len(set(results[0])) == 3
 
 
+def test_large_designs_get_the_second_router_at_once(
+    netlist: Netlist, constraints: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = []
+    for limit in (netlist.resources.lc, netlist.resources.lc - 1):
+        monkeypatch.setattr(place, "MANY_CELLS", limit)
+        (placement,) = place_seeds(netlist, constraints, BOARD, CLOCK_HZ, (1,))
+        logs.append(placement.file("log").read_text())
+    assert ["Running router2" in log for log in logs] == [False, True]
+
+
 def test_place_seeds_measure_resources_and_clock(netlist: Netlist, constraints: str) -> None:
     (placement,) = place_seeds(netlist, constraints, BOARD, CLOCK_HZ, (1,))
     assert placement.resources.lc >= netlist.resources.lc
