@@ -46,7 +46,6 @@ class Fifo(wiring.Component):
         level = Signal(range(words + 1))
         # `room` and `some` are what comparisons with the next level say, registered: no carry chain in a handshake.
         room, some, write, read, move = Signal(init=1), Signal(), Signal(), Signal(), Signal()
-        following = Signal.like(level)
         pause = Signal()
         given, free = some, Const(1, 1)
         # The port of a large RAM reads while there are words, and pauses in the cycle behind each read, and while
@@ -59,9 +58,11 @@ class Fifo(wiring.Component):
             write.eq(self.i.valid & self.i.ready),
             move.eq(~self.o.valid | self.o.ready),
             read.eq(given & move),
-            following.eq(level + write - read),
         ]
-        m.d.sync += [level.eq(following), room.eq(following != words), some.eq(following != 0)]
+        with m.If(write & ~read):
+            m.d.sync += [level.eq(level + 1), room.eq(level != words - 1), some.eq(1)]
+        with m.Elif(read & ~write):
+            m.d.sync += [level.eq(level - 1), room.eq(1), some.eq(level != 1)]
         with m.If(move):
             m.d.sync += self.o.valid.eq(given)
         # The number of words need not be a power of two, so addresses do not wrap by themselves.

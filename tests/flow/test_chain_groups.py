@@ -48,8 +48,8 @@ def test_chain_longer_than_a_row_stands_alone() -> None:
     assert divide([200, 4, 4]) == [(0, 1), (1, 3)]
 
 
-def register(taken: int, given: int, enable: int) -> dict[str, Any]:
-    """Return a flip-flop."""
+def register(taken: int, given: int, enable: int | str) -> dict[str, Any]:
+    """Return a flip-flop; `enable` is a net, or "1"."""
     parameters = {"CLKMUX": "CLK", "CEMUX": "CE", "LSRMUX": "LSR", "SRMODE": "LSR_OVER_CE", "GSR": "AUTO"}
     wires = {"CLK": [1], "CE": [enable], "LSR": ["0"], "DI": [taken], "Q": [given]}
     return {"type": "TRELLIS_FF", "parameters": parameters, "connections": wires}
@@ -81,6 +81,12 @@ def test_chains_of_two_enables_share_no_row() -> None:
     # A chain whose own registers differ stands alone.
     both = [chain([], [10, 11]), *chains[:1]]
     assert [0] in in_rows(both, {"cells": cells}, ONE)
+
+
+def test_chains_whose_registers_have_no_enable_stand_alone() -> None:
+    chains = [chain([], [10 + index]) for index in range(4)]
+    cells = {f"r{index}": register(10 + index, 20 + index, "1") for index in range(4)}
+    assert sorted(in_rows(chains, {"cells": cells}, ONE)) == [[0], [1], [2], [3]]
 
 
 def test_chains_of_a_loop_are_in_rows() -> None:

@@ -5,7 +5,9 @@ over behind its end: chains of five cells take eight. Chains that follow one ano
 They are worth most where their cells are near each other anyway, so a chain goes together with those that the same sum
 reads. A carry that comes from one chain to the next is stopped there, but counts in nextpnr's timing: so no row of
 them is long. It would also close loops in that timing where one chain of a row computes what another one reads in the
-same cycle: so only chains whose sums go to registers alone are in rows of several.
+same cycle: so only chains whose sums go to registers alone are in rows of several, and of these only registers with an
+enable: those without one are counters of engines that have nothing to do with each other, which a row would bring to
+one place, and whose handshakes it would join in nextpnr's timing.
 
 Source: nextpnr `ecp5/pack.cc`, where a chain has a place in its tile, and flip-flops of a pair one enable.
 """
@@ -13,7 +15,7 @@ Source: nextpnr `ecp5/pack.cc`, where a chain has a place in its tile, and flip-
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nnhw.families.ecp5 import REGISTER
@@ -26,7 +28,7 @@ LONGEST_TILES = 6
 LENGTH_COST = 0.02
 """Cost of a row of n tiles is n + LENGTH_COST * n * n: of divisions with equal tiles, the one with short rows wins."""
 
-_CONTROLS = ("CLKMUX", "CEMUX", "LSRMUX", "SRMODE", "GSR")
+_PARAMETERS = ("CLKMUX", "CEMUX", "LSRMUX", "SRMODE", "GSR")
 
 
 @dataclass(frozen=True)
@@ -44,31 +46,54 @@ class Ends:
     sums: tuple[Bit, ...]
 
 
+@dataclass(frozen=True)
+class _Controls:
+    """What two registers of a pair share.
+
+    Parameters
+    ----------
+    clock, enable, reset: the nets, or what stands for "none".
+    parameters: how they are used.
+    """
+
+    clock: Bit
+    enable: Bit
+    reset: Bit
+    parameters: tuple[str | None, ...]
+
+    @property
+    def has_enable(self) -> bool:
+        """Whether the registers do not take a value in every cycle."""
+        return isinstance(self.enable, int)
+
+
 @dataclass
 class _Registers:
-    """Registers by the net at their input: their outputs, and their clock, enable and reset."""
+    """Registers by the net at their input: their outputs, and what they share with others."""
 
     outputs: dict[Bit, Bit] = field(default_factory=dict)
-    controls: dict[Bit, Hashable] = field(default_factory=dict)
+    controls: dict[Bit, _Controls] = field(default_factory=dict)
 
 
 def in_rows(chains: Sequence[Ends], module: Module, uses: Mapping[Bit, int]) -> list[list[int]]:
     """Return the chains, by index, that follow one another in one; each is in one row.
 
-    Chains share a row only if all their sums go to registers of one clock, enable and reset, as pairs of them have.
+    Chains share a row only if all their sums go to registers of one clock, enable and reset, as pairs of them have, and
+    there is an enable.
 
     Parameters
     ----------
     uses: number of readers of each net.
     """
     registers = _registers_of(module["cells"])
-    together: dict[Hashable, list[int]] = {}
+    together: dict[_Controls, list[int]] = {}
     rows: list[list[int]] = []
     for index in _by_reader(chains, registers.outputs):
         sums = [net for net in chains[index].sums if isinstance(net, int)]
         controls = {registers.controls.get(net) if uses[net] == 1 else None for net in sums}
-        if len(controls) == 1 and None not in controls:
-            together.setdefault(controls.pop(), []).append(index)
+        shared = controls.pop() if len(controls) == 1 else None
+        if shared is not None and shared.has_enable:
+            together.setdefault(shared, []).append(index)
         else:
             rows.append([index])
     for members in together.values():
@@ -113,8 +138,9 @@ def _registers_of(cells: Mapping[str, Cell]) -> _Registers:
             wires = cell["connections"]
             taken = wires["DI"][0]
             found.outputs[taken] = wires["Q"][0]
-            nets = tuple(wires.get(port, ["x"])[0] for port in ("CLK", "CE", "LSR"))
-            found.controls[taken] = (nets, tuple(cell["parameters"].get(name) for name in _CONTROLS))
+            clock, enable, reset = (wires.get(port, ["x"])[0] for port in ("CLK", "CE", "LSR"))
+            parameters = tuple(cell["parameters"].get(name) for name in _PARAMETERS)
+            found.controls[taken] = _Controls(clock, enable, reset, parameters)
     return found
 
 
