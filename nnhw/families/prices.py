@@ -348,7 +348,7 @@ def _fifo_control(family: Family, words: int) -> Cost:
     level, addresses = counter_bits(words + 1), 2 * _counter(family, words)
     if family.logic.flip_flop_packs:
         return addresses + Cost(lc=3 * level + 9)
-    lc = max(LEAST_FIFO_CONTROL, addresses.lc + family.logic.adder_lc(level) + 2 * level + 3)
+    lc = max(LEAST_FIFO_CONTROL, addresses.lc + family.logic.adder_lc(level) + level - 1)
     return Cost(lc, ff=addresses.ff + level + 3)
 
 

@@ -59,10 +59,12 @@ class Fifo(wiring.Component):
             move.eq(~self.o.valid | self.o.ready),
             read.eq(given & move),
         ]
-        with m.If(write & ~read):
-            m.d.sync += [level.eq(level + 1), room.eq(level != words - 1), some.eq(1)]
-        with m.Elif(read & ~write):
-            m.d.sync += [level.eq(level - 1), room.eq(1), some.eq(level != 1)]
+        with m.If(write ^ read):
+            m.d.sync += [
+                level.eq(level + Mux(read, Const(-1, len(level)), 1)),
+                room.eq(read | (level != words - 1)),
+                some.eq(write | (level != 1)),
+            ]
         with m.If(move):
             m.d.sync += self.o.valid.eq(given)
         # The number of words need not be a power of two, so addresses do not wrap by themselves.
