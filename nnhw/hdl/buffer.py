@@ -18,7 +18,7 @@ class StreamBuffer(wiring.Component):
     ----------
     shape: of a beat's payload.
     copies: further registers that always equal `i.ready`. Where its loads are spread over a large device, each copy is
-        placed near its own share of them.
+        placed near its own share of them, and `i.ready` near the handshake.
 
     Members
     -------
@@ -26,13 +26,15 @@ class StreamBuffer(wiring.Component):
     """
 
     def __init__(self, shape: ShapeLike, copies: int = 0) -> None:
-        self.ready_copies = [Signal(name=f"ready_{index}", init=1, attrs={KEPT_APART: 1}) for index in range(copies)]
+        # Synthesis would merge two of them, or `i.ready` with one.
+        self._apart = {KEPT_APART: 1} if copies else {}
+        self.ready_copies = [Signal(name=f"ready_{index}", init=1, attrs=self._apart) for index in range(copies)]
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         # Not valid: empty. Valid and room: one beat, in `first`. Valid without room: two, the later one in `spare`.
-        room, valid = Signal(init=1), Signal()
+        room, valid = Signal(init=1, attrs=self._apart), Signal()
         spare = Signal.like(Value.cast(self.i.payload), reset_less=True)  # the second beat
         first = Signal.like(spare)
         push, pop = self.i.valid & room, valid & self.o.ready
