@@ -49,7 +49,11 @@ class Sums(wiring.Component):
             "chained": (a + b)[2:] + (a - b)[1:],
             "beside": Cat((Cat(a, b[:3]) + Cat(b, a[:3]))[5:9], (Cat(b, a[3:]) - Cat(a, b[3:]))[5:9]),
         }[self.kind]
-        m.d["sync" if self.kind == "beside" else "comb"] += self.o.eq(total)
+        if self.kind == "beside":
+            with m.If(c):
+                m.d.sync += self.o.eq(total)
+        else:
+            m.d.comb += self.o.eq(total)
         return m
 
 
@@ -221,7 +225,7 @@ def crowd(chains: int, bits: int) -> dict[str, Any]:
     """Return a netlist of registered sums of two numbers, the second of which is turned for each."""
     nets = count(2)
     a, b = [next(nets) for _ in range(bits)], [next(nets) for _ in range(bits)]
-    clock, outputs, cells = next(nets), list[int](), dict[str, Cell]()
+    clock, enable, outputs, cells = next(nets), next(nets), list[int](), dict[str, Cell]()
     for chain in range(chains):
         carry: Bit = "0"
         turned = b[chain:] + b[:chain]
@@ -235,10 +239,13 @@ def crowd(chains: int, bits: int) -> dict[str, Any]:
                 cells[f"held_{total}"] = {
                     "type": "TRELLIS_FF",
                     "parameters": {},
-                    "port_directions": {"CLK": "input", "DI": "input", "Q": "output"},
-                    "connections": {"CLK": [clock], "DI": [total], "Q": [outputs[-1]]},
+                    "port_directions": {"CLK": "input", "CE": "input", "DI": "input", "Q": "output"},
+                    "connections": {"CLK": [clock], "CE": [enable], "DI": [total], "Q": [outputs[-1]]},
                 }
-    ports = {name: {"direction": "input", "bits": wires} for name, wires in (("a", a), ("b", b), ("clk", [clock]))}
+    ports = {
+        name: {"direction": "input", "bits": wires}
+        for name, wires in zip("abce", (a, b, [clock], [enable]), strict=True)
+    }
     ports["o"] = {"direction": "output", "bits": outputs}
     return {"ports": ports, "cells": cells, "netnames": {"last": {"bits": [next(nets)]}}}
 

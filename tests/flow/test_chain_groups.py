@@ -83,10 +83,12 @@ def test_chains_of_two_enables_share_no_row() -> None:
     assert [0] in in_rows(both, {"cells": cells}, ONE)
 
 
-def test_chains_whose_registers_have_no_enable_stand_alone() -> None:
-    chains = [chain([], [10 + index]) for index in range(4)]
-    cells = {f"r{index}": register(10 + index, 20 + index, "1") for index in range(4)}
-    assert sorted(in_rows(chains, {"cells": cells}, ONE)) == [[0], [1], [2], [3]]
+def test_chains_without_an_enable_share_a_row_where_their_sums_end_in_one() -> None:
+    # 0 and 1 go to 4; 2 and 3 have nothing to do with them, nor with each other.
+    chains = [*(chain([], [10 + index]) for index in range(4)), chain([20, 21], [14])]
+    cells = {f"r{index}": register(10 + index, 20 + index, "1") for index in range(5)}
+    rows = in_rows(chains, {"cells": cells}, ONE)
+    assert sorted(sorted(row) for row in rows) == [[0, 1, 4], [2], [3]]
 
 
 def test_chains_of_a_loop_are_in_rows() -> None:

@@ -5,9 +5,11 @@ over behind its end: chains of five cells take eight. Chains that follow one ano
 They are worth most where their cells are near each other anyway, so a chain goes together with those that the same sum
 reads. A carry that comes from one chain to the next is stopped there, but counts in nextpnr's timing: so no row of
 them is long. It would also close loops in that timing where one chain of a row computes what another one reads in the
-same cycle: so only chains whose sums go to registers alone are in rows of several, and of these only registers with an
-enable: those without one are counters of engines that have nothing to do with each other, which a row would bring to
-one place, and whose handshakes it would join in nextpnr's timing.
+same cycle: so only chains whose sums go to registers alone are in rows of several.
+
+An enable is one of an engine, and so are the chains with that enable. Without one, a row has only chains that end in
+one sum: others may be counters of engines that have nothing to do with each other. A row would bring these to one
+place, and join their handshakes in nextpnr's timing.
 
 Source: nextpnr `ecp5/pack.cc`, where a chain has a place in its tile, and flip-flops of a pair one enable.
 """
@@ -79,21 +81,21 @@ def in_rows(chains: Sequence[Ends], module: Module, uses: Mapping[Bit, int]) -> 
     """Return the chains, by index, that follow one another in one; each is in one row.
 
     Chains share a row only if all their sums go to registers of one clock, enable and reset, as pairs of them have, and
-    there is an enable.
+    if there is an enable, or they end in the same sum.
 
     Parameters
     ----------
     uses: number of readers of each net.
     """
     registers = _registers_of(module["cells"])
-    together: dict[_Controls, list[int]] = {}
+    together: dict[tuple[_Controls, int | None], list[int]] = {}
     rows: list[list[int]] = []
-    for index in _by_reader(chains, registers.outputs):
+    for index, end in _by_reader(chains, registers.outputs):
         sums = [net for net in chains[index].sums if isinstance(net, int)]
         controls = {registers.controls.get(net) if uses[net] == 1 else None for net in sums}
         shared = controls.pop() if len(controls) == 1 else None
-        if shared is not None and shared.has_enable:
-            together.setdefault(shared, []).append(index)
+        if shared is not None:
+            together.setdefault((shared, None if shared.has_enable else end), []).append(index)
         else:
             rows.append([index])
     for members in together.values():
@@ -144,8 +146,10 @@ def _registers_of(cells: Mapping[str, Cell]) -> _Registers:
     return found
 
 
-def _by_reader(chains: Sequence[Ends], registered: Mapping[Bit, Bit]) -> Iterator[int]:
-    """Yield the indices of all chains: chains that one chain reads follow one another, and stand before it.
+def _by_reader(chains: Sequence[Ends], registered: Mapping[Bit, Bit]) -> Iterator[tuple[int, int]]:
+    """Yield all chains, as (index, index of the chain in which its sum ends).
+
+    Chains that one chain reads follow one another, and stand before it.
 
     Parameters
     ----------
@@ -171,7 +175,7 @@ def _by_reader(chains: Sequence[Ends], registered: Mapping[Bit, Bit]) -> Iterato
         while stack:
             index, expanded = stack.pop()
             if expanded:
-                yield index
+                yield index, root
             elif index not in seen:
                 seen.add(index)
                 stack.append((index, True))
