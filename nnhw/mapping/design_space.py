@@ -20,7 +20,7 @@ from nnhw.mapping.loops import step_of
 from nnhw.mapping.plans import LayerPlan, Planner
 
 FEW_LAYERS = 16
-"""A network of at least twice as many layers is looked at after so many of them, and twice as many, and so on."""
+"""A network of more layers is looked at after so many of them, after twice as many, and so on, up to three quarters."""
 FOLDED = ("pe", "channel_lanes", "row_lanes")
 """Fields that `foldings` enumerates: an override of one of them selects foldings; any other is set in each folding."""
 
@@ -159,8 +159,8 @@ class DesignSpace:
         self._check_names(overrides)
         found: list[list[Candidate]] = []
         problems: list[NnhwError] = []
-        half = len(self.layers) // 2
-        counts = [FEW_LAYERS << times for times in range((half // FEW_LAYERS).bit_length())]
+        most = len(self.layers) * 3 // 4
+        counts = [FEW_LAYERS << times for times in range((most // FEW_LAYERS).bit_length())]
         # All layers that no engine runs are named at once.
         for layer in self.layers:
             try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -69,7 +69,9 @@ class _WorkTable:
 
     def __init__(self, works: Sequence[Work | None]) -> None:
         # The last column counts tasks that exceed a limit: sums of it tell whether any does.
-        rows = [(0, 0, 0, 0, 1) if one is None else (*astuple(one)[:-1], 0) for one in works]
+        rows = [
+            (0, 0, 0, 0, 1) if one is None else (one.cycles, one.words, one.tiles, one.lined_tiles, 0) for one in works
+        ]
         # Work of consecutive tasks is then a difference of two rows. Lists, as NumPy takes longer for few numbers.
         self._sums = np.cumsum([(0, 0, 0, 0, 0), *rows], axis=0, dtype=np.int64).tolist()
         self._rows = [0 if one is None else one.rows for one in works]
@@ -102,6 +104,7 @@ class Arrays:
         self._dressed: dict[tuple[ArrayConfig, ArrayConfig, int], ArrayConfig] = {}
         self._beside: dict[tuple[ArrayConfig, int], Cost] = {}
         self._tables: dict[ArrayConfig, _WorkTable | None] = {}
+        self._streaming: dict[ArrayConfig, ArrayConfig] = {}
         self._needs: dict[ArrayConfig, Known] = {}
         self._tilers: dict[tuple[int, int], tuple[dict[str, Tensor], list[Tiler | None]]] = {}
 
@@ -160,6 +163,12 @@ class Arrays:
         if key not in self._dressed:
             self._dressed[key] = with_rows(with_own(shape, widths), rows, self.family)
         return self._dressed[key]
+
+    def streaming(self, shape: ArrayConfig) -> ArrayConfig:
+        """Return an array that streams weights, and is the same besides."""
+        if shape not in self._streaming:
+            self._streaming[shape] = replace(shape, weight_stream=True)
+        return self._streaming[shape]
 
     def laid_out(self, network: TaskNetwork, array: ArrayConfig) -> tuple[dict[str, Tensor], Sequence[Tiler]]:
         """Return the layout of a segment's values in words as wide as an array's, and its tilers. Raises: MappingError.
@@ -323,12 +332,16 @@ class Segment:
         found = (task.lines[0].ranked for task in self.network.tasks if task.lines)
         return [one for one in found if one is not None]
 
+    @cached_property
+    def _can_stream(self) -> bool:
+        """Whether an array that streams weights may be faster: there are tasks of a single position."""
+        return any(task.window.is_global for task in self.network.tasks)
+
     def _times(self, shape: ArrayConfig) -> list[_Timed]:
         """Return the estimates for an array, and for one that streams weights if that is clearly faster."""
         if shape not in self._timed:
             found, most = list[_Timed](), None
-            can_stream = any(task.window.is_global for task in self.network.tasks)
-            for array in (shape, replace(shape, weight_stream=True)) if can_stream else (shape,):
+            for array in (shape, self._arrays.streaming(shape)) if self._can_stream else (shape,):
                 with suppress(MappingError):
                     timed = self._estimate(shape, array)
                     if most is None or timed.cycles * ARRAYS.slower < most:
