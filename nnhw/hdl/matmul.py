@@ -9,18 +9,7 @@ from amaranth.lib.wiring import In, Out
 from nnhw.engines.matmul import MatmulConfig
 from nnhw.hdl.buffer import StreamBuffer
 from nnhw.hdl.requantizer_table import make_requantizer
-from nnhw.hdl.systolic_array import SystolicArray
-
-SPREAD_BITS = 2048
-"""On a large device, an array that adds at least so many products of single bits in a cycle gets an enable register for
-each group of its cells; a product of 8 x 8 bits is 64 of them."""
-LARGE_DEVICE = "-85f"
-"""End of the names of large devices, on which one register does not reach all loads of an array in time.
-
-Measured on an ECP5-85F with three arrays of 64 x 64: one register for the 16,500 loads of an array reached the last of
-them after 14.7 ns of wires. On an ECP5-25F with one of 72 x 64 one reaches all in 6 ns, and several cost: what decides
-whether the array moves reached them after 8.2 ns. An array of 16 x 8 products of 8 bits has 10,296 loads.
-"""
+from nnhw.hdl.systolic_array import SystolicArray, is_spread
 
 
 class MatmulEngine(wiring.Component):
@@ -47,9 +36,7 @@ class MatmulEngine(wiring.Component):
         m = Module()
         config = self.config
         m.submodules.array = array = self.array
-        is_large = str(getattr(platform, "device", "")).lower().endswith(LARGE_DEVICE)
-        bits = config.pe * config.simd * config.activation.bits * config.weight.bits
-        spread = is_large and bits >= SPREAD_BITS
+        spread = is_spread(config, platform)
         shape = self.o.signature.members["payload"].shape
         m.submodules.buffer = buffer = StreamBuffer(shape, config.groups if spread else 0)
         ce = buffer.i.ready

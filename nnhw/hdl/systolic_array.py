@@ -12,8 +12,27 @@ from nnhw.hdl.arithmetic import as_number, dot_product, dsp_dot_product, paired_
 from nnhw.hdl.cells import Cells, cells_of
 from nnhw.hdl.dsp import DspProducts
 from nnhw.hdl.memory import SplitRom, block_ram, logic_rom
-from nnhw.hdl.names import BLOCK, LOGIC, weights_name
+from nnhw.hdl.names import BLOCK, KEPT_APART, LOGIC, weights_name
 from nnhw.hdl.pair_correction import PairCorrection
+
+SPREAD_BITS = 2048
+"""On a large device, an array that adds at least so many products of single bits in a cycle has, for each group of its
+cells, registers of what the group has to do; a product of 8 x 8 bits is 64 of them."""
+LARGE_DEVICE = "-85f"
+"""End of the names of large devices, on which one register does not reach all loads of an array in time.
+
+Measured on an ECP5-85F with three arrays of 64 x 64: one register for the 16,500 loads of an array reached the last of
+them after 14.7 ns of wires. On an ECP5-25F with one of 72 x 64 one reaches all in 6 ns, and several cost: what decides
+whether the array moves reached them after 8.2 ns. An array of 16 x 8 products of 8 bits has 10,296 loads. In that one,
+what decides whether sums go to the drain, common to all cells, reached the last of them after 16 ns of wires.
+"""
+
+
+def is_spread(config: MatmulConfig, platform: object) -> bool:
+    """Return whether an array is spread over so much of a device that signals for all of its cells come too late."""
+    is_large = str(getattr(platform, "device", "")).lower().endswith(LARGE_DEVICE)
+    bits = config.pe * config.simd * config.activation.bits * config.weight.bits
+    return is_large and bits >= SPREAD_BITS
 
 
 class SystolicArray(wiring.Component):
@@ -80,8 +99,10 @@ class SystolicArray(wiring.Component):
                 elif cell - 1 not in config.pairs:
                     products[cell] = self._cell(m, cell, lanes, mine[0], cells_of(platform))
 
-        shift = self._shift_window(m, ends[finish])
-        sums = self._drain(m, products, (valids[levels:], ends[levels:]), shift, cells_of(platform))
+        shift, shifts_next = self._shift_window(m, ends[finish])
+        # Each of these is what the one behind it takes with the next move.
+        pipeline = [self.i_valid, *valids][levels:], [self.i_valid & self.i_last, *ends][levels:]
+        sums = self._drain(m, products, pipeline, (shift, shifts_next), platform)
         leaves = ends[finish] | shift
         if config.winograd:
             m.submodules.correction = correction = PairCorrection(config)
@@ -103,15 +124,16 @@ class SystolicArray(wiring.Component):
         m.d.comb += self.o_sums.as_value().eq(sums)
         return m
 
-    def _shift_window(self, m: Module, finish: Value) -> Signal:
-        """Return a register that is high in the `pe / drain - 1` moves in which the drain shifts."""
+    def _shift_window(self, m: Module, finish: Value) -> tuple[Signal, Value]:
+        """Return a register, high in the `pe / drain - 1` moves in which the drain shifts, and its next value."""
         drains = self.config.drains
         # `left` counts the shifts behind the current one; the first of the `drains` beats leaves without a shift.
-        shift, left = Signal(), Signal(range(max(drains, 2)))
+        shift, following, left = Signal(), Signal(), Signal(range(max(drains, 2)))
         if drains > 1:
+            m.d.comb += following.eq(finish | (shift & (left != 0)))
             with m.If(self.ce):
-                m.d.sync += [shift.eq(finish | (shift & (left != 0))), left.eq(Mux(finish, drains - 2, left - 1))]
-        return shift
+                m.d.sync += [shift.eq(following), left.eq(Mux(finish, drains - 2, left - 1))]
+        return shift, following
 
     def _delay(self, m: Module, name: str, value: Value, stages: int) -> list[Signal]:
         """Add a shift register of `stages` registers; return its taps: tap k is `value` k + 1 moves ago."""
@@ -125,6 +147,13 @@ class SystolicArray(wiring.Component):
         register = Signal(len(value), name=name, reset_less=True)
         with m.If(ce):
             m.d.sync += register.eq(value)
+        return register
+
+    def _own(self, m: Module, group: int, name: str, following: Value, ce: Value) -> Signal:
+        """Return a group's own register, beside others of the same value; `following` is its value after a move."""
+        register = Signal(name=f"{name}_of_{group}", attrs={KEPT_APART: 1})
+        with m.If(ce):
+            m.d.sync += register.eq(following)
         return register
 
     def _weights(self, m: Module, group: int, address: Value, later: Value) -> list[Value]:
@@ -229,9 +258,9 @@ class SystolicArray(wiring.Component):
         self,
         m: Module,
         products: list[Value],
-        pipeline: tuple[list[Signal], list[Signal]],
-        shift: Value,
-        cells: Cells,
+        pipeline: tuple[list[Value], list[Value]],
+        shift: tuple[Value, Value],
+        platform: object,
     ) -> Value:
         """Add accumulators and the shift register that carries finished sums to the output; return those at its end.
 
@@ -243,22 +272,25 @@ class SystolicArray(wiring.Component):
         Parameters
         ----------
         products: sum of one beat for each cell [pe].
-        pipeline: valid bits and ends of folds; entry k belongs to the beat whose products were in the last group
-            k moves ago.
-        shift: the drain moves on by `drain` cells.
+        pipeline: valid bits and ends of folds; entry k + 1 belongs to the beat whose products were in the last group
+            k moves ago, and takes entry k with the next move.
+        shift: the drain moves on by `drain` cells in this move, and in the next one.
         """
-        config, (valids, ends) = self.config, pipeline
+        config, (valids, ends), cells = self.config, pipeline, cells_of(platform)
         held = [Signal(self.raw_shape, name=f"drain_{cell}", reset_less=True) for cell in range(config.pe)]
         summed = int(config.steps > 1)
         for group in range(config.groups):
             # How many moves later than the last group this one sees a beat.
             age, ce = config.groups - 1 - group, self.group_ce[group]
-            take, load = Signal(name=f"take_{group}"), Signal(name=f"load_{group}")
-            more = Signal(name=f"more_{group}")
-            m.d.comb += [take.eq(ce & valids[age]), load.eq(ends[age + summed])]
+            valid, load, drains = valids[age + 1], ends[age + summed + 1], ends[age + summed + 1] | shift[0]
+            if is_spread(config, platform):
+                following = {"valid": valids[age], "load": ends[age + summed], "drains": ends[age + summed] | shift[1]}
+                valid, load, drains = (self._own(m, group, name, value, ce) for name, value in following.items())
+            take, more = Signal(name=f"take_{group}"), Signal(name=f"more_{group}")
+            m.d.comb += take.eq(ce & valid)
             # Low for the first beat of a fold, which begins a new sum.
             with m.If(take):
-                m.d.sync += more.eq(~ends[age])
+                m.d.sync += more.eq(~ends[age + 1])
             for cell in range(group * config.hop, (group + 1) * config.hop):
                 total = products[cell]
                 if summed:
@@ -267,6 +299,6 @@ class SystolicArray(wiring.Component):
                     with m.If(take):
                         m.d.sync += total.eq(following)
                 follower = held[cell + config.drain] if cell + config.drain < config.pe else held[cell]
-                with m.If(ce & (load | shift)):
+                with m.If(ce & drains):
                     m.d.sync += held[cell].eq(Mux(load, total, follower))
         return Cat(*held[: config.drain])

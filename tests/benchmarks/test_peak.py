@@ -14,7 +14,7 @@ from nnhw.boards import load_board
 from nnhw.errors import InputError
 from nnhw.families import ECP5, FAMILIES, ICE40
 from nnhw.flow.implementation.synthesis import synthesize
-from nnhw.hdl import matmul
+from nnhw.hdl import systolic_array
 from nnhw.hdl.pll import reachable_clocks
 from nnhw.hdl.top import make_top
 from sim.simulator import Simulator
@@ -57,7 +57,7 @@ def test_harness_folds_codes_that_change(engines: int) -> None:
 def test_each_group_of_an_array_on_a_large_device_keeps_an_enable_of_its_own(
     name: str, copies: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(matmul, "SPREAD_BITS", 64)
+    monkeypatch.setattr(systolic_array, "SPREAD_BITS", 64)
     board, config = load_board(name), peak.Peak(16, 4, 4, 4, 8, (1, 1)).config(ECP5)
     design = make_top(lambda _: peak.Harness(config), board, reachable_clocks(board)[0])
     synthesize(design.rtlil, board, tmp_path)

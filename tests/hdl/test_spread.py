@@ -1,4 +1,4 @@
-"""A matrix engine on a large device, whose groups move by enables of their own."""
+"""A matrix engine on a large device, whose groups know by registers of their own what they have to do."""
 
 from __future__ import annotations
 
@@ -9,14 +9,31 @@ import pytest
 from amaranth.hdl import Module
 
 from nnhw.engines.matmul import MatmulConfig
-from nnhw.hdl import matmul
+from nnhw.hdl import matmul, systolic_array
 from nnhw.ir.types import IntType
 from sim.cases import make_frames
 from sim.stalls import PATTERNS
 from tests.hdl.streams import check, run_stream
 
-WEIGHTS = np.random.default_rng(5).integers(-7, 8, (8, 12))
-CONFIG = MatmulConfig(4, 3, 2, 2, WEIGHTS, IntType(0, 15), IntType(-7, 7), None, vectors=3, registered=True)
+RNG = np.random.default_rng(5)
+I4, U4 = IntType(-7, 7), IntType(0, 15)
+
+
+def config(
+    pe: int, simd: int, hop: int, drain: int, shape: tuple[int, int], vectors: int = 3, **flags: bool
+) -> MatmulConfig:
+    """Return an array without requantizer, with drawn weights of `shape`."""
+    return MatmulConfig(pe, simd, hop, drain, RNG.integers(-7, 8, shape), U4, I4, None, vectors=vectors, **flags)
+
+
+CONFIGS = {
+    "folds": config(4, 3, 2, 2, (8, 12), registered=True),
+    "one beat a fold": config(2, 4, 2, 2, (4, 4)),
+    "one group": config(4, 2, 4, 1, (4, 8)),
+    "drains one by one": config(6, 2, 2, 1, (6, 18)),
+    "many groups": config(4, 2, 1, 1, (8, 16)),
+    "pairs of lanes": config(4, 4, 2, 1, (8, 24), winograd=True),
+}
 
 
 class LargeDevice(matmul.MatmulEngine):
@@ -27,8 +44,10 @@ class LargeDevice(matmul.MatmulEngine):
 
 
 @pytest.mark.parametrize("sink", PATTERNS)
-def test_groups_move_together(sink: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matmul, "SPREAD_BITS", 1)
-    frames = make_frames(CONFIG, count=3)
-    result = run_stream(LargeDevice(CONFIG), frames.inputs, len(frames.outputs), ("none", sink), CONFIG.model())
+@pytest.mark.parametrize("name", CONFIGS)
+def test_groups_move_together(name: str, sink: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(systolic_array, "SPREAD_BITS", 1)
+    array = CONFIGS[name]
+    frames = make_frames(array, count=3)
+    result = run_stream(LargeDevice(array), frames.inputs, len(frames.outputs), ("none", sink), array.model())
     check(result, frames.outputs)
