@@ -15,16 +15,16 @@ from nnhw.families.tools import (
     BlockRamMap,
     CellKinds,
     CellModels,
-    Columns,
     Counts,
     FamilyTool,
     PinCell,
     PlaceSeconds,
+    Sites,
     Tools,
 )
 
-REGISTER, CARRY, BLOCK_RAM = "TRELLIS_FF", "CCU2C", "DP16KD"
-"""Types of cells in a netlist: a flip-flop, two bits of a carry chain, a block RAM."""
+REGISTER, CARRY, BLOCK_RAM, MULTIPLIER = "TRELLIS_FF", "CCU2C", "DP16KD", "MULT18X18D"
+"""Types of cells in a netlist: a flip-flop, two bits of a carry chain, a block RAM, a DSP block."""
 
 
 def _synth(device: str, dsp: bool) -> str:
@@ -37,15 +37,23 @@ def _synth(device: str, dsp: bool) -> str:
     return f"synth_ecp5 -top top{'' if dsp else ' -nodsp'}"
 
 
-def _block_ram_columns(device: str) -> Columns:
-    """Return the places for block RAMs of an 85F, by nextpnr's names: 52 columns of four; none for other devices.
+def _sites(device: str) -> Sites:
+    """Return the places of an 85F, by nextpnr's names: 52 columns of four block RAMs and of three DSP blocks.
 
-    Nine tiles have four columns; in the middle of the device two tiles come between.
+    Nine tiles have four columns of each; in the middle of the device two tiles come between. Nothing is arranged on
+    other devices.
     """
     if not device.endswith("85k"):
-        return ()
-    lefts = [4 + 9 * (column // 4) + 2 * (column % 4) + 2 * (column >= 28) for column in range(52)]
-    return [[f"X{x}/Y{y}/EBR{column % 4}" for y in (22, 46, 70, 82)] for column, x in enumerate(lefts)]
+        return Sites()
+    starts = [4 + 9 * nine + 2 * (nine >= 7) for nine in range(13)]
+    rams = [(start + 2 * place, place) for start in starts for place in range(4)]
+    products = [(start + place, place) for start in starts for place in (0, 1, 4, 5)]
+    return Sites(
+        [[f"X{x}/Y{y}/EBR{place}" for y in (22, 46, 70, 82)] for x, place in rams],
+        MULTIPLIER,
+        [[f"X{x}/Y{y}/MULT18_{place}" for y in (10, 34, 58)] for x, place in products],
+        between=2,
+    )
 
 
 def _cells_lc(cells: Counts) -> int:
@@ -88,7 +96,7 @@ _TOOLS = Tools(
     table="LUT4",
     fills_block_rams=False,
     flip_flops=lambda _: (),
-    block_ram_columns=_block_ram_columns,
+    sites=_sites,
     # Measured on an ECP5-25F, CPU seconds: a perceptron of 1,516 logic cells 8.6, a larger one of 15,964 252,
     # `mnist_mlp` of 19,370, which are 80 % of the device, 426.
     place_seconds=PlaceSeconds(start_s=2, thousand_lc_s=4.8, power=1.43, spread=2),
@@ -179,8 +187,8 @@ ECP5 = Family(
         placed_ff=_flip_flops,
         block_rams=(BLOCK_RAM, "PDPW16KD"),
         large_rams=(),
-        dsps=("MULT18X18D",),
-        placed=(BLOCK_RAM, "", "MULT18X18D"),
+        dsps=(MULTIPLIER,),
+        placed=(BLOCK_RAM, "", MULTIPLIER),
     ),
     models=CellModels(
         files=("ecp5/cells_sim.v",),

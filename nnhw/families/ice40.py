@@ -11,7 +11,17 @@ from nnhw.families.cost import Cost
 from nnhw.families.logic import Logic
 from nnhw.families.memory import BlockRam, LargeRamBlock, LutRam
 from nnhw.families.pll import PllLimits
-from nnhw.families.tools import BlockRamMap, CellKinds, CellModels, Counts, FamilyTool, PinCell, PlaceSeconds, Tools
+from nnhw.families.tools import (
+    BlockRamMap,
+    CellKinds,
+    CellModels,
+    Counts,
+    FamilyTool,
+    PinCell,
+    PlaceSeconds,
+    Sites,
+    Tools,
+)
 
 _ULTRA = "u"
 """Beginning of the names of UltraPlus devices, in which a LUT is slow compared with a wire."""
@@ -90,7 +100,7 @@ _TOOLS = Tools(
     table="SB_LUT4",
     fills_block_rams=True,
     flip_flops=_flip_flops,
-    block_ram_columns=lambda _: (),
+    sites=lambda _: Sites(),
     # Measured on a UP5K, CPU seconds: a PLL alone 0.5 and 0.6; `mnist_mlp`, of which synthesis makes 2,247 logic cells,
     # 17 to 19 in four runs.
     place_seconds=PlaceSeconds(start_s=0.6, thousand_lc_s=7.7, power=1, spread=2),

@@ -8,7 +8,25 @@ from dataclasses import dataclass
 Counts = Mapping[str, int]
 """Numbers by kind: of the cells of a netlist, or of the used places of a device."""
 Columns = Sequence[Sequence[str]]
-"""Places for block RAMs, by nextpnr's names: columns from left to right, each from the top down and of one length."""
+"""Places for one kind of cell, by nextpnr's names: columns from left to right, each from the top down, all as long."""
+
+
+@dataclass(frozen=True)
+class Sites:
+    """Places of a device, for `nnhw.flow.implementation.floorplan`.
+
+    Parameters
+    ----------
+    block_rams: places for block RAMs; empty where nothing is arranged.
+    multiplier: type of the cells that are DSP blocks.
+    multipliers: places for these; its columns are spread over the same width.
+    between: rows of block RAMs, from the first, that lie between rows of DSP blocks.
+    """
+
+    block_rams: Columns = ()
+    multiplier: str = ""
+    multipliers: Columns = ()
+    between: int = 0
 
 
 @dataclass(frozen=True)
@@ -91,8 +109,7 @@ class Tools:
         `nnhw.flow.implementation.contents`; its ports and its parameter are in `CellModels`.
     fills_block_rams: whether the contents of block RAMs are put in then, too.
     flip_flops: returns yosys commands for a device that restrict the kinds of flip-flops; run before yosys maps them.
-    block_ram_columns: returns the places for block RAMs on a device, see `nnhw.flow.implementation.floorplan`; empty
-        where nothing is arranged.
+    sites: returns the places of a device that a floorplan gives to cells.
     place_seconds: how long place and route takes.
     """
 
@@ -111,7 +128,7 @@ class Tools:
     table: str
     fills_block_rams: bool
     flip_flops: Callable[[str], tuple[str, ...]]
-    block_ram_columns: Callable[[str], Columns]
+    sites: Callable[[str], Sites]
     place_seconds: PlaceSeconds
 
     @property

@@ -14,8 +14,9 @@ from amaranth.lib import wiring
 
 from nnhw.boards import load_board
 from nnhw.families import ECP5
+from nnhw.families.tools import Sites
 from nnhw.flow.implementation.carries import shorten_chains
-from nnhw.flow.implementation.floorplan import SITE, Floorplan, arrange_block_rams
+from nnhw.flow.implementation.floorplan import SITE, Floorplan, arrange, engine_order
 from nnhw.flow.implementation.rewriting import REWRITES, rewrite
 from nnhw.flow.implementation.unneeded import declared_memories
 from nnhw.flow.tools.processes import run
@@ -25,6 +26,7 @@ from nnhw.hdl.systolic_array import SystolicArray
 from sim.cases import INT8, matmul
 
 COLUMNS = [[f"{column}/{row}" for row in range(4)] for column in range(8)]
+SITES = Sites(COLUMNS)
 
 
 def block_ram() -> dict[str, Any]:
@@ -53,7 +55,7 @@ def sites_of(module: dict[str, Any], names: list[str]) -> list[tuple[int, int]]:
 def test_arrays_stand_side_by_side_in_the_order_of_their_layers() -> None:
     near, far = array("9_matmul.array", 3, 2), array("12_matmul.array", 2, 2, 2)
     module = module_of(*far, *near, "9_window.memory_0.0.0")
-    assert arrange_block_rams(module, COLUMNS) == Floorplan(11)
+    assert arrange(module, SITES) == Floorplan(11)
     assert {column for column, _ in sites_of(module, near)} <= {0, 1, 2}
     assert {column for column, _ in sites_of(module, far)} <= {3, 4, 5, 6, 7}
     assert len({*sites_of(module, near), *sites_of(module, far)}) == 11
@@ -62,7 +64,7 @@ def test_arrays_stand_side_by_side_in_the_order_of_their_layers() -> None:
 
 def test_groups_of_cells_go_from_the_top_down_and_pieces_along_the_row() -> None:
     module = module_of(*array("a.array", 12, 4), *array("b.array", 1))
-    assert arrange_block_rams(module, COLUMNS) == Floorplan(17)
+    assert arrange(module, SITES) == Floorplan(17)
     order = [f"a.array.{weights_name(0, BLOCK)}.0.{piece}" for piece in range(12)]
     order += [f"a.array.{weights_name(1, BLOCK)}.0.{piece}" for piece in range(4)]
     assert [row for _, row in sites_of(module, order)] == [row for row in range(4) for _ in range(4)]
@@ -76,7 +78,7 @@ def test_arrays_that_fit_have_a_place_for_each_block_ram(sizes: tuple[int, ...])
     arrays = [array(f"{index}.array", size) for index, size in enumerate(sizes)]
     module = module_of(*(name for names in arrays for name in names))
     fits = sum(-(-size // 4) for size in sizes) <= len(COLUMNS)
-    assert arrange_block_rams(module, COLUMNS).block_rams == (sum(sizes) if fits else 0)
+    assert arrange(module, SITES).block_rams == (sum(sizes) if fits else 0)
     if fits:
         places = [sites_of(module, names) for names in arrays]
         assert len({site for part in places for site in part}) == sum(sizes)
@@ -102,7 +104,7 @@ ONE_OR_NONE = "weights in block RAM, and what has to be kept apart is two or mor
 )
 def test_nothing_is_arranged_that_needs_no_order_or_has_no_room(names: list[str], reason: str) -> None:
     module = module_of(*names)
-    assert arrange_block_rams(module, COLUMNS) == Floorplan(0, reason)
+    assert arrange(module, SITES) == Floorplan(0, 0, reason)
     assert not any(cell["attributes"] for cell in module["cells"].values())
 
 
@@ -121,6 +123,46 @@ def test_rewrite_says_that_nothing_is_arranged_in_a_large_netlist(
     assert notes("a.memory_0.0.0") == [f"{why} {ONE_OR_NONE}"]
     assert notes(*array("a.array", 1), *array("b.array", 1)) == []
     assert notes("a.memory_0.0.0", board="ulx3s_25f") == []  # nothing is arranged there
+
+
+PRODUCTS = [[f"{column}/{row}p" for row in range(3)] for column in range(8)]
+CROWDED = Sites(COLUMNS, "MULT18X18D", PRODUCTS, between=2)
+
+
+def crowded(multipliers: dict[str, int], weights: dict[str, int], luts: dict[str, int]) -> dict[str, Any]:
+    """Return a module of engines with so many DSP blocks, block RAMs with weights, and other cells."""
+    module = module_of(*(name for engine, count in weights.items() for name in array(f"{engine}.array", count)))
+    for kind, numbers in (("MULT18X18D", multipliers), ("LUT4", luts)):
+        names = [f"{engine}.{kind}_{index}" for engine, count in numbers.items() for index in range(count)]
+        module["cells"] |= {name: block_ram() | {"type": kind, "attributes": {}} for name in names}
+    return module
+
+
+def test_crowded_dsp_blocks_follow_one_another_in_the_order_of_the_stream() -> None:
+    # By its name `b` comes behind `a`, in the stream in front of it.
+    module = crowded({"a": 12, "b": 11}, {"a": 5, "b": 3, "logic": 4}, {"logic": 100})
+    order = engine_order("cell \\top.b \\b\nend\n  cell \\top.logic \\logic\n  cell \\top.a \\a\n")
+    assert arrange(module, CROWDED, order) == Floorplan(12, 23)
+    sites = {name: cell["attributes"].get(SITE) for name, cell in module["cells"].items()}
+    products = [sites[f"{engine}.MULT18X18D_{index}"] for engine, n in (("b", 11), ("a", 12)) for index in range(n)]
+    every = [site for column in PRODUCTS for site in column]
+    assert [every.index(site) for site in products] == sorted({every.index(site) for site in products})
+    # The block RAMs of engines with many are between their rows and near them; those of others are beyond.
+    near = {engine: sites_of(module, array(f"{engine}.array", n)) for engine, n in (("a", 5), ("b", 3), ("logic", 4))}
+    assert {row for engine in "ab" for _, row in near[engine]} == {0, 1}
+    assert max(column for column, _ in near["b"]) < min(column for column, _ in near["a"])
+    assert {row for _, row in near["logic"]} == {2, 3}
+    assert not any(site for name, site in sites.items() if "LUT4" in name)
+
+
+def test_dsp_blocks_get_no_places_where_some_are_left_or_block_rams_do_not_suffice() -> None:
+    few = crowded({"a": 12, "b": 9}, {"a": 5, "b": 3}, {})
+    assert arrange(few, CROWDED) == Floorplan(8)
+    assert not any(SITE in few["cells"][f"a.MULT18X18D_{index}"]["attributes"] for index in range(12))
+    # Between the rows there are 16 places, of which `a` would get 8.
+    assert arrange(crowded({"a": 12, "b": 11}, {"a": 9, "b": 3}, {}), CROWDED) == Floorplan(12)
+    # Beyond them there are 16.
+    assert arrange(crowded({"a": 12, "b": 11}, {"a": 2, "logic": 17}, {}), CROWDED) == Floorplan(19)
 
 
 class TwoArrays(wiring.Component):
@@ -151,16 +193,22 @@ def test_memories_of_arrays_have_the_names_that_are_looked_for(options: dict[str
     groups = range(1 if "logic_pe" in options else 2)
     found = {block for name in names if (block := parse_weight_block(name))}
     assert found == {WeightBlock(a, g, (row, 0)) for a in ("near", "far") for g in groups for row in range(2)}
-    assert arrange_block_rams(module_of(*names), COLUMNS).block_rams == len(names) == len(found)
+    assert arrange(module_of(*names), SITES).block_rams == len(names) == len(found)
 
 
 def test_places_of_the_85f_are_those_of_the_device(tmp_path: Path) -> None:
     board = load_board("ulx3s_85f")
-    sites = [site for column in ECP5.tools.block_ram_columns(board.device) for site in column]
-    assert len(set(sites)) == board.resources.ebr
-    module = module_of(*map(str, range(len(sites))))
-    for cell, site in zip(module["cells"].values(), sites, strict=True):
+    places = ECP5.tools.sites(board.device)
+    rams, multipliers = (
+        [site for column in columns for site in column] for columns in (places.block_rams, places.multipliers)
+    )
+    assert (len(set(rams)), len(set(multipliers))) == (board.resources.ebr, board.resources.dsp)
+    assert len(places.block_rams) == len(places.multipliers)
+    module = module_of(*map(str, range(len(rams) + len(multipliers))))
+    for cell, site in zip(module["cells"].values(), [*rams, *multipliers], strict=True):
         cell["attributes"][SITE] = site
+        if site in multipliers:
+            cell["type"] = places.multiplier
     (tmp_path / "design.json").write_text(json.dumps({"creator": "", "modules": {"top": module}}))
     tool = find_tool(ECP5.tools.place.name)
     prepare(tool, lambda _: None)
@@ -168,4 +216,4 @@ def test_places_of_the_85f_are_those_of_the_device(tmp_path: Path) -> None:
     options = [*device, "--json", "design.json", "--no-route", "--write", "placed.json"]
     run(tool.command(options, tmp_path, "place.log"))
     placed = json.loads((tmp_path / "placed.json").read_text())["modules"]["top"]["cells"]
-    assert {cell["attributes"]["NEXTPNR_BEL"] for cell in placed.values()} == set(sites)
+    assert {cell["attributes"]["NEXTPNR_BEL"] for cell in placed.values()} == {*rams, *multipliers}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from nnhw.boards import Board
@@ -12,7 +12,7 @@ from nnhw.errors import BuildError
 from nnhw.families import FAMILIES
 from nnhw.flow.implementation.carries import shorten_chains
 from nnhw.flow.implementation.cells import Module, undriven
-from nnhw.flow.implementation.floorplan import arrange_block_rams
+from nnhw.flow.implementation.floorplan import arrange
 from nnhw.flow.implementation.output_registers import absorb_registers
 
 REWRITES: dict[str, tuple[Callable[[Module], int], ...]] = {
@@ -23,15 +23,19 @@ REWRITES: dict[str, tuple[Callable[[Module], int], ...]] = {
 """Functions that rewrite a module of a netlist, one row for each family; each returns how much it changed."""
 
 LARGE_LC = 30_000
-"""Number of logic cells above which block RAMs are given places before nextpnr's placer runs.
+"""Number of logic cells above which block RAMs, and crowded DSP blocks, get places before nextpnr's placer runs.
 
 Of the two designs beside which it was set, one of 35,500 cells was routed at a higher clock with places, and one of
 27,700 did not come to an end: see `floorplan`.
 """
 
 
-def rewrite(netlist: Path, board: Board) -> list[str]:
+def rewrite(netlist: Path, board: Board, order: Mapping[str, int] | None = None) -> list[str]:
     """Rewrite a netlist in yosys's JSON; the file is not touched where there is nothing to change.
+
+    Parameters
+    ----------
+    order: places of engines in the stream, see `nnhw.flow.implementation.floorplan.engine_order`.
 
     Returns
     -------
@@ -43,22 +47,22 @@ def rewrite(netlist: Path, board: Board) -> list[str]:
     """
     design = json.loads(netlist.read_text(encoding="utf-8"))
     notes: list[str] = []
-    changed = [_rewrite(module, board, notes) for module in design["modules"].values()]
+    changed = [_rewrite(module, board, order or {}, notes) for module in design["modules"].values()]
     if any(changed):
         netlist.write_text(json.dumps(design), encoding="utf-8")
     return notes
 
 
-def _rewrite(module: Module, board: Board, notes: list[str]) -> bool:
+def _rewrite(module: Module, board: Board, order: Mapping[str, int], notes: list[str]) -> bool:
     """Rewrite a module; return whether anything changed, and append lines for the user to `notes`."""
     # A net may have been without a driver before; only what a step has lost is its mistake.
     before = undriven(module)
     family = FAMILIES[board.family]
     changed: list[int] = [step(module) for step in REWRITES[family.name]]
-    columns = family.tools.block_ram_columns(board.device)
-    if columns and _is_large(module, board):
-        plan = arrange_block_rams(module, columns)
-        changed.append(plan.block_rams)
+    sites = family.tools.sites(board.device)
+    if sites.block_rams and _is_large(module, board):
+        plan = arrange(module, sites, order)
+        changed += [plan.block_rams, plan.multipliers]
         if plan.reason:
             notes.append(f"the netlist is large, but its block RAMs get no places of their own: {plan.reason}")
     lost = undriven(module).keys() - before.keys()

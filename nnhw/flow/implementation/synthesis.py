@@ -16,6 +16,7 @@ from nnhw.errors import BuildError
 from nnhw.families import FAMILIES, ICE40, Family
 from nnhw.flow.implementation.cells import NETLIST
 from nnhw.flow.implementation.contents import TABLE
+from nnhw.flow.implementation.floorplan import engine_order
 from nnhw.flow.implementation.ram_mapping import FILE, ram_mapping
 from nnhw.flow.implementation.rewriting import rewrite
 from nnhw.flow.implementation.unneeded import declared_memories, unneeded_block_rams
@@ -135,7 +136,7 @@ def synthesize(
         (folder / FILE).write_text(made, encoding="utf-8")
         _run(commands, folder, note)
         # Before the result is stored: what the cache has is what place and route gets.
-        notes = rewrite(folder / NETLIST, board)
+        notes = rewrite(folder / NETLIST, board, engine_order(rtlil))
         # Kept in a file, so that a result from the cache says the same to the user.
         (folder / _NOTES).write_text("\n".join(notes), encoding="utf-8")
         cache.store(key, folder, (NETLIST, LOG, _MEMORIES, _NOTES))
