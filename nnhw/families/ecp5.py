@@ -49,6 +49,7 @@ def _sites(device: str) -> Sites:
     rams = [(start + 2 * place, place) for start in starts for place in range(4)]
     products = [(start + place, place) for start in starts for place in (0, 1, 4, 5)]
     return Sites(
+        BLOCK_RAM,
         [[f"X{x}/Y{y}/EBR{place}" for y in (22, 46, 70, 82)] for x, place in rams],
         MULTIPLIER,
         [[f"X{x}/Y{y}/MULT18_{place}" for y in (10, 34, 58)] for x, place in products],

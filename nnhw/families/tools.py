@@ -17,12 +17,14 @@ class Sites:
 
     Parameters
     ----------
-    block_rams: places for block RAMs; empty where nothing is arranged.
+    block_ram: type of the cells that are block RAMs.
+    block_rams: places for these; empty where nothing is arranged.
     multiplier: type of the cells that are DSP blocks.
     multipliers: places for these; its columns are spread over the same width.
     between: rows of block RAMs, from the first, that lie between rows of DSP blocks.
     """
 
+    block_ram: str = ""
     block_rams: Columns = ()
     multiplier: str = ""
     multipliers: Columns = ()

@@ -26,15 +26,23 @@ class StreamBuffer(wiring.Component):
     """
 
     def __init__(self, shape: ShapeLike, copies: int = 0) -> None:
-        # Synthesis would merge two of them, or `i.ready` with one.
-        self._apart = {KEPT_APART: 1} if copies else {}
-        self.ready_copies = [Signal(name=f"ready_{index}", init=1, attrs=self._apart) for index in range(copies)]
+        self._copies = copies
+        self.ready_copies = [self._ready(f"ready_{index}") for index in range(copies)]
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+    def _ready(self, name: str) -> Signal:
+        """Return a register that says whether there is room.
+
+        Synthesis would merge it with a copy. Copies need no reset, which would have to reach each of them: a cycle
+        after the reset of `o.valid` they say by themselves that there is room.
+        """
+        apart = {KEPT_APART: 1} if self._copies else {}
+        return Signal(name=name, init=1, attrs=apart, reset_less=bool(self._copies))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         # Not valid: empty. Valid and room: one beat, in `first`. Valid without room: two, the later one in `spare`.
-        room, valid = Signal(init=1, attrs=self._apart), Signal()
+        room, valid = self._ready("room"), Signal()
         spare = Signal.like(Value.cast(self.i.payload), reset_less=True)  # the second beat
         first = Signal.like(spare)
         push, pop = self.i.valid & room, valid & self.o.ready

@@ -11,28 +11,26 @@ from nnhw.engines.matmul import MatmulConfig
 from nnhw.hdl.arithmetic import as_number, dot_product, dsp_dot_product, paired_dot_product, wait
 from nnhw.hdl.cells import Cells, cells_of
 from nnhw.hdl.dsp import DspProducts
+from nnhw.hdl.large_device import is_large
 from nnhw.hdl.memory import SplitRom, block_ram, logic_rom
 from nnhw.hdl.names import BLOCK, KEPT_APART, LOGIC, weights_name
 from nnhw.hdl.pair_correction import PairCorrection
 
-SPREAD_BITS = 2048
+SPREAD_BITS = 1024
 """On a large device, an array that adds at least so many products of single bits in a cycle has, for each group of its
-cells, registers of what the group has to do; a product of 8 x 8 bits is 64 of them."""
-LARGE_DEVICE = "-85f"
-"""End of the names of large devices, on which one register does not reach all loads of an array in time.
+cells, registers of what the group has to do; a product of 8 x 8 bits is 64 of them.
 
-Measured on an ECP5-85F with three arrays of 64 x 64: one register for the 16,500 loads of an array reached the last of
-them after 14.7 ns of wires. On an ECP5-25F with one of 72 x 64 one reaches all in 6 ns, and several cost: what decides
-whether the array moves reached them after 8.2 ns. An array of 16 x 8 products of 8 bits has 10,296 loads. In that one,
-what decides whether sums go to the drain, common to all cells, reached the last of them after 16 ns of wires.
+Measured on an ECP5-85F with three arrays of 64 x 64: one enable register for the 16,500 loads of an array reached the
+last of them after 14.7 ns of wires. On an ECP5-25F with one of 72 x 64 one reaches all in 6 ns, and several cost: what
+decides whether the array moves reached them after 8.2 ns. An array of 16 x 8 products of 8 bits has 10,296 loads. In
+that one, what decides whether sums go to the drain, common to all cells, reached the last of them after 16 ns of wires.
 """
 
 
 def is_spread(config: MatmulConfig, platform: object) -> bool:
     """Return whether an array is spread over so much of a device that signals for all of its cells come too late."""
-    is_large = str(getattr(platform, "device", "")).lower().endswith(LARGE_DEVICE)
     bits = config.pe * config.simd * config.activation.bits * config.weight.bits
-    return is_large and bits >= SPREAD_BITS
+    return is_large(platform) and bits >= SPREAD_BITS
 
 
 class SystolicArray(wiring.Component):

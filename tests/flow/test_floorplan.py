@@ -26,7 +26,7 @@ from nnhw.hdl.systolic_array import SystolicArray
 from sim.cases import INT8, matmul
 
 COLUMNS = [[f"{column}/{row}" for row in range(4)] for column in range(8)]
-SITES = Sites(COLUMNS)
+SITES = Sites("DP16KD", COLUMNS)
 
 
 def block_ram() -> dict[str, Any]:
@@ -126,7 +126,7 @@ def test_rewrite_says_that_nothing_is_arranged_in_a_large_netlist(
 
 
 PRODUCTS = [[f"{column}/{row}p" for row in range(3)] for column in range(8)]
-CROWDED = Sites(COLUMNS, "MULT18X18D", PRODUCTS, between=2)
+CROWDED = Sites("DP16KD", COLUMNS, "MULT18X18D", PRODUCTS, between=2)
 
 
 def crowded(multipliers: dict[str, int], weights: dict[str, int], luts: dict[str, int]) -> dict[str, Any]:
@@ -153,6 +153,23 @@ def test_crowded_dsp_blocks_follow_one_another_in_the_order_of_the_stream() -> N
     assert max(column for column, _ in near["b"]) < min(column for column, _ in near["a"])
     assert {row for _, row in near["logic"]} == {2, 3}
     assert not any(site for name, site in sites.items() if "LUT4" in name)
+
+
+def test_memories_between_arrays_stand_with_the_array_behind_them() -> None:
+    module = crowded({"a": 12, "b": 11}, {"a": 3, "b": 3}, {})
+    others = ["link.memory.0.0", "window_a.memory.0.0", "window_b.memory.0.0", "last.memory.0.0"]
+    module["cells"] |= {name: block_ram() for name in others}
+    order = {name: place for place, name in enumerate(("window_a", "a", "window_b", "b", "last"))}
+    # The link is beside the module of the engines.
+    module["cells"] = {
+        name if name.startswith("link") else f"engines.{name}": cell for name, cell in module["cells"].items()
+    }
+    assert arrange(module, CROWDED, order) == Floorplan(10, 23)
+    link, window_a, window_b, last = (
+        sites_of(module, [name if name.startswith("link") else f"engines.{name}"])[0] for name in others
+    )
+    a, b = (sites_of(module, array(f"engines.{name}.array", 3)) for name in "ab")
+    assert max(column for column, _ in (link, window_a, *a)) < min(column for column, _ in (window_b, last, *b))
 
 
 def test_dsp_blocks_get_no_places_where_some_are_left_or_block_rams_do_not_suffice() -> None:

@@ -66,11 +66,13 @@ class _Engine:
     Parameters
     ----------
     weights: its block RAMs with weights, in the order of its cells.
+    memories: its other block RAMs.
     multipliers: its DSP blocks, in the order of their names.
     cells: number of all its cells.
     """
 
     weights: list[Cell] = field(default_factory=list)
+    memories: list[Cell] = field(default_factory=list)
     multipliers: list[Cell] = field(default_factory=list)
     cells: int = 0
 
@@ -98,23 +100,21 @@ def arrange(module: Module, sites: Sites, order: Mapping[str, int] | None = None
     if len(arrays) < 2:
         had = ("no array has", "a single array has")[len(arrays)]
         return Floorplan(0, 0, f"{had} weights in block RAM, and what has to be kept apart is two or more")
-    planned = sum(len(engine.weights) for engine in arrays)
+    sizes = [len(array.weights) for array in arrays]
     multipliers = [cell for engine in engines for cell in engine.multipliers]
     places = [site for column in sites.multipliers for site in column]
     if CROWDED * len(places) < len(multipliers) <= len(places):
-        parts = _beside_multipliers(engines, sites)
+        joined = _joined(engines, module, sites)
+        parts = _beside_multipliers(joined, sites)
         if parts is not None:
             for index, cell in enumerate(multipliers):
                 cell["attributes"][SITE] = places[index * len(places) // len(multipliers)]
-            _place(engines, parts)
-            return Floorplan(planned, len(multipliers))
-    sizes = [len(array.weights) for array in arrays]
+            return Floorplan(_place(joined, parts), len(multipliers))
     side_by_side = _divide(sites.block_rams, sizes, sizes)
     if side_by_side is None:
         listed = " + ".join(map(str, sizes))
         return Floorplan(0, 0, f"{len(arrays)} arrays take {listed} block RAMs, too many for columns to themselves")
-    _place(arrays, side_by_side)
-    return Floorplan(planned)
+    return Floorplan(_place(arrays, side_by_side))
 
 
 def _engines(module: Module, sites: Sites, order: Mapping[str, int]) -> list[_Engine]:
@@ -134,6 +134,8 @@ def _engines(module: Module, sites: Sites, order: Mapping[str, int]) -> list[_En
             engine.cells += 1
             if name in blocks:
                 engine.weights.append(cells[name])
+            elif cells[name]["type"] == sites.block_ram:
+                engine.memories.append(cells[name])
             elif cells[name]["type"] == sites.multiplier:
                 engine.multipliers.append(cells[name])
     last = len(order)
@@ -148,6 +150,25 @@ def _place_of(block: WeightBlock | None) -> tuple[int, ...]:
 def _numbers(name: str) -> list[tuple[int, str]]:
     """Return a key that sorts 'x_9' in front of 'x_12'."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def _joined(engines: Sequence[_Engine], module: Module, sites: Sites) -> list[_Engine]:
+    """Return the engines with arrays, each with the block RAMs of all engines between it and the one in front of it.
+
+    The first one also has those of the link. nextpnr would put memories with few signals wherever a place is left.
+    """
+    inside = {id(cell) for engine in engines for cell in (*engine.weights, *engine.memories)}
+    waiting = [cell for cell in module["cells"].values() if cell["type"] == sites.block_ram and id(cell) not in inside]
+    joined: list[_Engine] = []
+    cells = 0
+    for engine in engines:
+        waiting += engine.memories
+        cells += engine.cells
+        if engine.weights or engine.multipliers:
+            joined.append(_Engine([*waiting, *engine.weights], [], engine.multipliers, cells))
+            waiting, cells = [], 0
+    joined[-1].weights += waiting
+    return joined
 
 
 def _beside_multipliers(engines: Sequence[_Engine], sites: Sites) -> list[Columns] | None:
@@ -191,12 +212,15 @@ def _divide(columns: Columns, sizes: Sequence[int], shares: Sequence[int]) -> li
     return [columns[start:end] for start, end in pairwise(ends)]
 
 
-def _place(engines: Sequence[_Engine], parts: Sequence[Columns]) -> None:
-    """Give the block RAMs of each engine places in its part."""
+def _place(engines: Sequence[_Engine], parts: Sequence[Columns]) -> int:
+    """Give the block RAMs of each engine that are to be arranged places in its part; return how many got one."""
+    count = 0
     for engine, part in zip(engines, parts, strict=True):
         if engine.weights:
             for cell, site in zip(engine.weights, _row_by_row(part, len(engine.weights)), strict=True):
                 cell["attributes"][SITE] = site
+                count += 1
+    return count
 
 
 def _row_by_row(columns: Columns, count: int) -> list[str]:
