@@ -155,21 +155,15 @@ def test_crowded_dsp_blocks_follow_one_another_in_the_order_of_the_stream() -> N
     assert not any(site for name, site in sites.items() if "LUT4" in name)
 
 
-def test_memories_between_arrays_stand_with_the_array_behind_them() -> None:
+def test_link_stands_beside_the_first_array() -> None:
     module = crowded({"a": 12, "b": 11}, {"a": 3, "b": 3}, {})
-    others = ["link.memory.0.0", "window_a.memory.0.0", "window_b.memory.0.0", "last.memory.0.0"]
+    others = ["link.memory.0.0", "engines.window.memory.0.0"]
+    module["cells"] = {f"engines.{name}": cell for name, cell in module["cells"].items()}
     module["cells"] |= {name: block_ram() for name in others}
-    order = {name: place for place, name in enumerate(("window_a", "a", "window_b", "b", "last"))}
-    # The link is beside the module of the engines.
-    module["cells"] = {
-        name if name.startswith("link") else f"engines.{name}": cell for name, cell in module["cells"].items()
-    }
-    assert arrange(module, CROWDED, order) == Floorplan(10, 23)
-    link, window_a, window_b, last = (
-        sites_of(module, [name if name.startswith("link") else f"engines.{name}"])[0] for name in others
-    )
-    a, b = (sites_of(module, array(f"engines.{name}.array", 3)) for name in "ab")
-    assert max(column for column, _ in (link, window_a, *a)) < min(column for column, _ in (window_b, last, *b))
+    assert arrange(module, CROWDED, {"window": 0, "b": 1, "a": 2}) == Floorplan(7, 23)
+    b, a = (sites_of(module, array(f"engines.{name}.array", 3)) for name in "ba")
+    assert max(column for column, _ in [*sites_of(module, others[:1]), *b]) < min(column for column, _ in a)
+    assert SITE not in module["cells"]["engines.window.memory.0.0"]["attributes"]
 
 
 def test_dsp_blocks_get_no_places_where_some_are_left_or_block_rams_do_not_suffice() -> None:

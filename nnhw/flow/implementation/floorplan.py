@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 
 from nnhw.families.tools import Columns, Sites
@@ -66,13 +66,11 @@ class _Engine:
     Parameters
     ----------
     weights: its block RAMs with weights, in the order of its cells.
-    memories: its other block RAMs.
     multipliers: its DSP blocks, in the order of their names.
     cells: number of all its cells.
     """
 
     weights: list[Cell] = field(default_factory=list)
-    memories: list[Cell] = field(default_factory=list)
     multipliers: list[Cell] = field(default_factory=list)
     cells: int = 0
 
@@ -95,7 +93,7 @@ def arrange(module: Module, sites: Sites, order: Mapping[str, int] | None = None
     ----------
     order: see `engine_order`; engines that are not in it follow by their names.
     """
-    engines = _engines(module, sites, order or {})
+    engines, others = _engines(module, sites, order or {})
     arrays = [engine for engine in engines if engine.weights]
     if len(arrays) < 2:
         had = ("no array has", "a single array has")[len(arrays)]
@@ -104,12 +102,15 @@ def arrange(module: Module, sites: Sites, order: Mapping[str, int] | None = None
     multipliers = [cell for engine in engines for cell in engine.multipliers]
     places = [site for column in sites.multipliers for site in column]
     if CROWDED * len(places) < len(multipliers) <= len(places):
-        joined = _joined(engines, module, sites)
-        parts = _beside_multipliers(joined, sites)
+        # The link stands beside the first engine with an array, of whose handshake it hears within a cycle.
+        first = next(index for index, engine in enumerate(engines) if engine.weights or engine.multipliers)
+        with_link = replace(engines[first], weights=[*others, *engines[first].weights])
+        engines[first : first + 1] = [with_link]
+        parts = _beside_multipliers(engines, sites)
         if parts is not None:
             for index, cell in enumerate(multipliers):
                 cell["attributes"][SITE] = places[index * len(places) // len(multipliers)]
-            return Floorplan(_place(joined, parts), len(multipliers))
+            return Floorplan(_place(engines, parts), len(multipliers))
     side_by_side = _divide(sites.block_rams, sizes, sizes)
     if side_by_side is None:
         listed = " + ".join(map(str, sizes))
@@ -117,16 +118,19 @@ def arrange(module: Module, sites: Sites, order: Mapping[str, int] | None = None
     return Floorplan(_place(arrays, side_by_side))
 
 
-def _engines(module: Module, sites: Sites, order: Mapping[str, int]) -> list[_Engine]:
-    """Return the engines of a module, in the order of the stream; none if no array has weights in block RAM."""
+def _engines(module: Module, sites: Sites, order: Mapping[str, int]) -> tuple[list[_Engine], list[Cell]]:
+    """Return the engines of a module, in the order of the stream, and the block RAMs beside all of them.
+
+    There are none if no array has weights in block RAM.
+    """
     cells: dict[str, Cell] = module["cells"]
     blocks = {name: block for name in cells if (block := parse_weight_block(name))}
     if not blocks:
-        return []
+        return [], []
     # An array is a part of its engine; all engines are parts of one module.
     array = next(iter(blocks.values())).array.split(".")
     depth = max(0, len(array) - 2)
-    found: dict[str, _Engine] = {}
+    found, others = dict[str, _Engine](), list[Cell]()
     for name in sorted(cells, key=lambda name: (_place_of(blocks.get(name)), _numbers(name))):
         path = name.split(".")
         if len(path) > depth + 1 and path[:depth] == array[:depth]:
@@ -134,12 +138,13 @@ def _engines(module: Module, sites: Sites, order: Mapping[str, int]) -> list[_En
             engine.cells += 1
             if name in blocks:
                 engine.weights.append(cells[name])
-            elif cells[name]["type"] == sites.block_ram:
-                engine.memories.append(cells[name])
             elif cells[name]["type"] == sites.multiplier:
                 engine.multipliers.append(cells[name])
+        elif cells[name]["type"] == sites.block_ram:
+            others.append(cells[name])
     last = len(order)
-    return [found[name] for name in sorted(found, key=lambda name: (order.get(name, last), _numbers(name)))]
+    names = sorted(found, key=lambda name: (order.get(name, last), _numbers(name)))
+    return [found[name] for name in names], others
 
 
 def _place_of(block: WeightBlock | None) -> tuple[int, ...]:
@@ -150,25 +155,6 @@ def _place_of(block: WeightBlock | None) -> tuple[int, ...]:
 def _numbers(name: str) -> list[tuple[int, str]]:
     """Return a key that sorts 'x_9' in front of 'x_12'."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
-
-
-def _joined(engines: Sequence[_Engine], module: Module, sites: Sites) -> list[_Engine]:
-    """Return the engines with arrays, each with the block RAMs of all engines between it and the one in front of it.
-
-    The first one also has those of the link. nextpnr would put memories with few signals wherever a place is left.
-    """
-    inside = {id(cell) for engine in engines for cell in (*engine.weights, *engine.memories)}
-    waiting = [cell for cell in module["cells"].values() if cell["type"] == sites.block_ram and id(cell) not in inside]
-    joined: list[_Engine] = []
-    cells = 0
-    for engine in engines:
-        waiting += engine.memories
-        cells += engine.cells
-        if engine.weights or engine.multipliers:
-            joined.append(_Engine([*waiting, *engine.weights], [], engine.multipliers, cells))
-            waiting, cells = [], 0
-    joined[-1].weights += waiting
-    return joined
 
 
 def _beside_multipliers(engines: Sequence[_Engine], sites: Sites) -> list[Columns] | None:
