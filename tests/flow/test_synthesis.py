@@ -76,7 +76,7 @@ def test_synthesize_says_again_what_it_said_when_it_is_in_the_cache(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     cache, rtlil = Cache(tmp_path / "cache"), top_of(RomDevice(), BOARD).rtlil
-    monkeypatch.setattr(synthesis, "rewrite", lambda netlist, board: ["one", "two"])
+    monkeypatch.setattr(synthesis, "rewrite", lambda netlist, board, order: ["one", "two"])
     notes: list[str] = []
     for name in ("made", "taken"):
         (tmp_path / name).mkdir()
