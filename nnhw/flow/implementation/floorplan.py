@@ -17,8 +17,8 @@ Where nearly all DSP blocks are taken, the placer finds places for the last of t
 ResNet-8 of 8 bits, 153 of 156, some were 80 columns from the sums that they go to. They get places, too, array after
 array along the device. An array with many of them has its block RAMs between the rows of its DSP blocks; the other
 arrays, which are of logic, have theirs in the rows beyond, as wide as they have cells. This ResNet-8 had 620,000 tiles
-of wire when its cells had been spread, with block RAMs side by side alone, 790,000 with no places at all, and 553,000
-with these.
+of wire when its cells had been spread, with block RAMs side by side alone, about 770,000 with no places at all, and
+566,000 with these. With windows and FIFOs beside their arrays, too, it was 572,000: they are left to the placer.
 
 Data flow: netlist, names in the order of the engines -> engines with their block RAMs and DSP blocks -> columns of the
 device for each -> attribute BEL.
