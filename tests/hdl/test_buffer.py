@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from amaranth.hdl import ResetInserter, Signal
 from amaranth.lib import data
+from amaranth.sim import Simulator
 
 from nnhw.hdl.buffer import StreamBuffer
 from sim.stalls import PATTERNS
@@ -39,3 +41,24 @@ def test_buffer_has_copies_of_its_readiness(sink: str) -> None:
         return "" if all(ctx.get(copy) == ready for copy in buffer.ready_copies) else "a copy differs"
 
     check(run_stream(buffer, WORDS, len(WORDS), ("none", sink), watch=watch), WORDS)
+
+
+def test_buffer_with_copies_is_empty_after_the_reset_of_an_engine() -> None:
+    # Copies have no reset of their own; that of an engine lasts for three cycles at least.
+    buffer, reset = StreamBuffer(data.ArrayLayout(8, 1), copies=2), Signal()
+
+    async def bench(ctx: Any) -> None:
+        ctx.set(buffer.i.valid, 1)
+        await ctx.tick().repeat(4)
+        assert not ctx.get(buffer.i.ready)
+        ctx.set(buffer.i.valid, 0)
+        ctx.set(reset, 1)
+        await ctx.tick().repeat(3)
+        ctx.set(reset, 0)
+        assert not ctx.get(buffer.o.valid)
+        assert all(ctx.get(ready) for ready in (buffer.i.ready, *buffer.ready_copies))
+
+    simulator = Simulator(ResetInserter(reset)(buffer))
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
