@@ -36,17 +36,29 @@ CONFIGS = {
 }
 
 
-class LargeDevice(matmul.MatmulEngine):
-    """The engine as it is on an 85F, of cells that can be simulated."""
+LARGE = SimpleNamespace(device="simulated-85F")
+
+
+class LargeArray(systolic_array.SystolicArray):
+    """The array as it is on an 85F, of cells that can be simulated."""
 
     def elaborate(self, platform: object) -> Module:
-        return super().elaborate(SimpleNamespace(device="simulated-85F"))
+        assert systolic_array.is_spread(self.config, LARGE)
+        return super().elaborate(LARGE)
+
+
+class LargeDevice(matmul.MatmulEngine):
+    """The engine around it; Amaranth gives the simulator's platform, which is none, to each part."""
+
+    def elaborate(self, platform: object) -> Module:
+        return super().elaborate(LARGE)
 
 
 @pytest.mark.parametrize("sink", PATTERNS)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_groups_move_together(name: str, sink: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(systolic_array, "SPREAD_BITS", 1)
+    monkeypatch.setattr(matmul, "SystolicArray", LargeArray)
     array = CONFIGS[name]
     frames = make_frames(array, count=3)
     result = run_stream(LargeDevice(array), frames.inputs, len(frames.outputs), ("none", sink), array.model())
