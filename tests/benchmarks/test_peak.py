@@ -70,6 +70,8 @@ def test_each_group_of_an_array_on_a_large_device_keeps_an_enable_of_its_own(
     ]
     assert len(found) == copies
     assert all(count > 16 for count in found)
+    own = re.compile(r"array\.(?:valid|load|drains)_of_\d")
+    assert sum(cell["type"] == "TRELLIS_FF" and bool(own.search(name)) for name, cell in cells.items()) == 3 * copies
 
 
 def test_peak_rejects_a_board_without_an_engine() -> None:

@@ -86,14 +86,14 @@ def engine_order(rtlil: str) -> dict[str, int]:
 def arrange(module: Module, sites: Sites, order: Mapping[str, int] | None = None) -> Floorplan:
     """Give block RAMs with weights, and DSP blocks where they are crowded, places by engines.
 
-    Memories beside the arrays take what is left. Nothing is arranged where there is one array, whose cells have nothing
+    Other memories take what is left; with crowded DSP blocks, those of the link stand with the first array. Nothing is arranged where there is one array, whose cells have nothing
     to be kept apart from, or where block RAMs do not suffice for arrays that have columns to themselves.
 
     Parameters
     ----------
     order: see `engine_order`; engines that are not in it follow by their names.
     """
-    engines, others = _engines(module, sites, order or {})
+    engines, of_link = _engines(module, sites, order or {})
     arrays = [engine for engine in engines if engine.weights]
     if len(arrays) < 2:
         had = ("no array has", "a single array has")[len(arrays)]
@@ -104,7 +104,7 @@ def arrange(module: Module, sites: Sites, order: Mapping[str, int] | None = None
     if CROWDED * len(places) < len(multipliers) <= len(places):
         # The link stands beside the first engine with an array, of whose handshake it hears within a cycle.
         first = next(index for index, engine in enumerate(engines) if engine.weights or engine.multipliers)
-        with_link = replace(engines[first], weights=[*others, *engines[first].weights])
+        with_link = replace(engines[first], weights=[*of_link, *engines[first].weights])
         engines[first : first + 1] = [with_link]
         parts = _beside_multipliers(engines, sites)
         if parts is not None:
