@@ -87,8 +87,8 @@ def arrange(module: Module, sites: Sites, order: Mapping[str, int] | None = None
     """Give block RAMs with weights, and DSP blocks where they are crowded, places by engines.
 
     Other memories take what is left; with crowded DSP blocks, those of the link stand with the first array. Nothing is
-    arranged where there is one array, whose cells have nothing to be kept apart from, or where block RAMs do not suffice
-    for arrays that have columns to themselves.
+    arranged where there is one array, whose cells have nothing to be kept apart from, or where block RAMs do not
+    suffice for arrays that have columns to themselves.
 
     Parameters
     ----------
