@@ -101,6 +101,8 @@ class Family:
         compared.
     dense_dsp: a mapping may put more into a DSP block: multiplication and addition of a requantizer where that is
         exact, and the products of two cells of one lane.
+    large_devices: end of the names of devices so large that one clock cycle does not suffice from one end to the other;
+        empty if there are none.
     """
 
     name: str
@@ -124,6 +126,11 @@ class Family:
     block_ram_lc: float
     dsp_lc: float
     dense_dsp: bool = False
+    large_devices: str = ""
+
+    def is_large(self, device: str) -> bool:
+        """Return whether one clock cycle does not suffice from one end of a device, by nextpnr's name, to the other."""
+        return bool(self.large_devices) and device.endswith(self.large_devices)
 
     @cached_property
     def prices(self) -> Prices:

@@ -25,6 +25,8 @@ from nnhw.families.tools import (
 
 REGISTER, CARRY, BLOCK_RAM, MULTIPLIER = "TRELLIS_FF", "CCU2C", "DP16KD", "MULT18X18D"
 """Types of cells in a netlist: a flip-flop, two bits of a carry chain, a block RAM, a DSP block."""
+LARGE_DEVICES = "85k"
+"""End of the names of devices so large that one clock cycle does not suffice from one end to the other."""
 
 
 def _synth(device: str, dsp: bool) -> str:
@@ -43,7 +45,7 @@ def _sites(device: str) -> Sites:
     Nine tiles have four columns of each; in the middle of the device two tiles come between. Nothing is arranged on
     other devices.
     """
-    if not device.endswith("85k"):
+    if not device.endswith(LARGE_DEVICES):
         return Sites()
     starts = [4 + 9 * nine + 2 * (nine >= 7) for nine in range(13)]
     rams = [(start + 2 * place, place) for start in starts for place in range(4)]
@@ -203,4 +205,5 @@ ECP5 = Family(
     ),
     block_ram_lc=80,
     dsp_lc=100,
+    large_devices=LARGE_DEVICES,
 )

@@ -96,6 +96,7 @@ def available(board: Board, beside: Cost | None = None) -> Budget:
         spram=board.resources.spram,
         # A board states no flip-flops where each logic cell has one: then the limit of logic cells is theirs.
         ff=board.resources.ff * room.usable_ff - beside.ff if board.resources.ff else inf,
+        large_device=family.is_large(board.device),
     )
 
 

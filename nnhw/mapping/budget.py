@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from nnhw.accelerator import Accelerator, Stage
@@ -22,6 +22,7 @@ class Budget:
     ----------
     lc: logic cells. ebr: block RAMs. dsp: DSP blocks. spram: large RAMs.
     ff: flip-flops, if the family counts them apart from logic cells; else infinite.
+    large_device: whether one clock cycle does not suffice from one end of the device to the other.
     """
 
     lc: float
@@ -29,6 +30,7 @@ class Budget:
     dsp: int = 0
     spram: int = 0
     ff: float = inf
+    large_device: bool = False
 
     def excess(self, taken: Cost) -> str:
         """Return by how much a cost exceeds the budget, as part of a message; empty if it fits."""
@@ -51,8 +53,13 @@ class Budget:
 
     def without(self, taken: Cost) -> Budget:
         """Return the budget that is left behind a cost."""
-        return Budget(
-            self.lc - taken.lc, self.ebr - taken.ebr, self.dsp - taken.dsp, self.spram - taken.spram, self.ff - taken.ff
+        return replace(
+            self,
+            lc=self.lc - taken.lc,
+            ebr=self.ebr - taken.ebr,
+            dsp=self.dsp - taken.dsp,
+            spram=self.spram - taken.spram,
+            ff=self.ff - taken.ff,
         )
 
 

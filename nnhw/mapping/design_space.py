@@ -56,16 +56,24 @@ class DesignSpace:
     family: device family.
     sequences: number of sequences of a recurrent network whose steps take turns.
     rough: whether the schedules of its accelerators may be rough, see `StreamNetwork.estimate`.
+    large_device: see `Budget`.
 
     Raises: MappingError if a next state is a sum without a quantizer.
     """
 
     def __init__(
-        self, body: Graph, layers: Sequence[Layer], family: Family, sequences: int = 1, rough: bool = False
+        self,
+        body: Graph,
+        layers: Sequence[Layer],
+        family: Family,
+        sequences: int = 1,
+        rough: bool = False,
+        large_device: bool = False,
     ) -> None:
         self.body = body
         self.sequences = sequences
         self.rough = rough
+        self.large_device = large_device
         self.step = step_of(body)
         self.family = family
         source, *states = [(node.name, node.type.int_dtype) for node in self.step.graph.inputs]
@@ -105,7 +113,14 @@ class DesignSpace:
         key: tuple[Folding | str, ...] = (*placed, board_name)
         if key not in self._accelerators:
             made = assemble(
-                self.layers, self._plans(placed), self.step, board_name, self.family, self.sequences, self.rough
+                self.layers,
+                self._plans(placed),
+                self.step,
+                board_name,
+                self.family,
+                self.sequences,
+                self.rough,
+                self.large_device,
             )
             self._accelerators[key] = made
             fifos = ((stage.name, stage.config.fifo) for stage in made.stages)
@@ -128,7 +143,9 @@ class DesignSpace:
         if self.step.states or (joins and not self._accelerators):
             return None
         plans = self._plans(placed)
-        return unscheduled_cost(self.layers, plans, self.step, self.family, self.sequences, self._depths, movable)
+        return unscheduled_cost(
+            self.layers, plans, self.step, self.family, self.sequences, self._depths, movable, self.large_device
+        )
 
     def _plans(self, placed: Sequence[Folding]) -> list[LayerPlan]:
         return [self._planner.plan(layer, folding) for layer, folding in zip(self.layers, placed, strict=True)]

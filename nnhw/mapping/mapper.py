@@ -146,13 +146,15 @@ class Mapper:
 
         Parameters
         ----------
-        budget: of a network of many layers, whose first ones alone exceed it, the others are not looked at.
+        budget: of a network of many layers, whose first ones alone exceed it, the others are not looked at. Without
+            one, the device is not a large one.
 
         Raises
         ------
         MappingError: a layer that no engine runs. DoesNotFitError: the first layers exceed the budget.
         """
-        space = DesignSpace(body, read_layers(step_of(body).graph), family, sequences, rough)
+        large = budget is not None and budget.large_device
+        space = DesignSpace(body, read_layers(step_of(body).graph), family, sequences, rough, large)
 
         def check(frontiers: list[list[Candidate]]) -> None:
             if budget is not None:
