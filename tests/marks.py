@@ -467,6 +467,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "hdl/test_pairwise.py::test_pairwise_equals_golden_and_cycle_model": ("*-none-none", "*-random-random"),
     "hdl/test_requantizer_table.py::test_requantizer_equals_golden_for_every_sum": ("*-1", "search*-3", "double-3"),
     "hdl/test_schedules.py::test_accelerator_with_large_ram_equals_ir_and_prediction": ("random-bursts",),
+    "hdl/test_schedules.py::test_readers_of_a_fork_have_buffers_on_a_large_device": ("random-bursts",),
     "hdl/test_states.py::test_state_comes_back_in_each_step_and_begins_anew": (
         "20-4-*",
         "4-1-*",

@@ -13,10 +13,12 @@ import nnhw
 from nnhw.boards import load_board
 from nnhw.errors import DoesNotFitError, MappingError
 from nnhw.families import FAMILIES
-from nnhw.flow.board_budget import map_on_board, refuse_on_board
+from nnhw.flow.board_budget import available, map_on_board, refuse_on_board
 from nnhw.flow.options import Options
 from nnhw.flow.style import map_in_style
 from nnhw.frontend import capture
+from nnhw.hdl.large_device import is_large
+from nnhw.hdl.top import load_platform
 from nnhw.ir import IntType
 from tests.mapping.bodies import LayerSpec, make_body
 
@@ -33,6 +35,12 @@ def test_engines_get_what_the_link_and_the_placer_leave(name: str, spare: int, m
     board = load_board(name)
     map_on_board(make_body((4,), IntType(0, 3), [LayerSpec(2, steps=0)]), board, Options(style="streaming"))
     assert taken[0].ebr == board.resources.ebr - FAMILIES[board.family].room.link.ebr - spare
+
+
+@pytest.mark.parametrize(("name", "large"), [("icebreaker", False), ("ulx3s_25f", False), ("ulx3s_85f", True)])
+def test_large_device_is_known_to_mapping_as_to_hardware(name: str, large: bool) -> None:
+    board = load_board(name)
+    assert available(board).large_device == is_large(load_platform(board)) == large
 
 
 @pytest.mark.parametrize("style", ["auto", "streaming"])

@@ -10,17 +10,19 @@ import pytest
 from nnhw import ir
 from nnhw.accelerator import Accelerator
 from nnhw.engines.fifo import FifoConfig
+from nnhw.engines.fork import ForkConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.hdl.engine import Engine
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.mapper import map_body
-from nnhw.mapping.schedule import FRAMES
+from nnhw.mapping.schedule import BUFFER_DEPTH, FRAMES
 from tests.hdl.streams import Result, check, run_stream
 from tests.mapping.networks import NETWORKS
 from tests.mapping.test_schedule import deepest, network_of, with_depth
 from tests.sim.networks import random_codes
 
 FEW_BLOCK_RAMS = Budget(lc=20_000, ebr=4, spram=8)
+ROOMY = Budget(lc=100_000, ebr=1000)
 
 
 @cache
@@ -57,8 +59,29 @@ def test_accelerator_with_large_ram_equals_ir_and_prediction(pattern: tuple[str,
         check_cycles(accelerator, result)
 
 
+@pytest.mark.parametrize("pattern", [("none", "none"), ("random", "bursts")], ids="-".join)
+def test_readers_of_a_fork_have_buffers_on_a_large_device(pattern: tuple[str, str]) -> None:
+    accelerator = mapped("residual", replace(ROOMY, large_device=True))
+    stages = accelerator.stages
+    forks = {index for index, stage in enumerate(stages) if isinstance(stage.config, ForkConfig)}
+    readers = [stage for stage in stages if any(source in forks for source, _ in stage.sources)]
+    # Three convolutions, and a sum, in front of which there is a deeper FIFO in any case.
+    depths = sorted(stage.config.fifo.depth for stage in readers if stage.config.fifo is not None)
+    assert depths[:3] == [BUFFER_DEPTH] * 3 < depths[3:]
+    assert len(readers) == len(depths) == 4
+    result, expected = run(accelerator, "residual", pattern)
+    check(result, expected)
+    if pattern == ("none", "none"):
+        check_cycles(accelerator, result)
+
+
+def test_readers_of_a_fork_have_no_buffers_on_other_devices() -> None:
+    on_large, on_other = (mapped("residual", replace(ROOMY, large_device=large)) for large in (True, False))
+    assert len(on_large.stages) == len(on_other.stages) + 3
+
+
 def test_fifo_that_is_too_shallow_slows_the_hardware_as_predicted() -> None:
-    accelerator = mapped("residual_of_sums", Budget(lc=100_000, ebr=1000))
+    accelerator = mapped("residual_of_sums", ROOMY)
     network = network_of(accelerator)
     index, depth = deepest(network)
     shallow = with_depth(network, index, depth - 4)
@@ -71,7 +94,7 @@ def test_fifo_that_is_too_shallow_slows_the_hardware_as_predicted() -> None:
 
 
 def test_fifo_that_is_much_too_shallow_hangs_the_hardware_as_predicted() -> None:
-    accelerator = mapped("residual_of_sums", Budget(lc=100_000, ebr=1000), 2000)
+    accelerator = mapped("residual_of_sums", ROOMY, 2000)
     network = network_of(accelerator)
     index, depth = deepest(network)
     shallow = with_depth(network, index, depth // 2)
