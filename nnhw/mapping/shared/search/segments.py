@@ -7,11 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
+from operator import sub
 
 import numpy as np
 
 from nnhw.engines.requantize import RankedSteps
 from nnhw.engines.shared import ArrayConfig
+from nnhw.engines.shared.array import Requantizing
 from nnhw.engines.shared.program import load_words
 from nnhw.engines.shared.records import descriptor_words
 from nnhw.errors import MappingError
@@ -26,7 +28,7 @@ from nnhw.mapping.shared.program.tasks import Task
 from nnhw.mapping.shared.program.tensors import Tensor, lay_out
 from nnhw.mapping.shared.program.tiles import Tiler
 from nnhw.mapping.shared.search.array_cost import array_cost, main_memory, parts_beside_memory
-from nnhw.mapping.shared.search.arrays import all_widths, arrays_of, cost_fits, with_blocks, with_own
+from nnhw.mapping.shared.search.arrays import ROOMY, all_widths, arrays_of, cost_fits, with_blocks, with_own
 from nnhw.mapping.shared.search.works import Work, Works
 from nnhw.mapping.shared.settings import ARRAYS, CHAINS
 
@@ -78,8 +80,7 @@ class _WorkTable:
 
     def between(self, first: int, end: int) -> Work:
         """Return the work of tasks first..end - 1 together. Raises: MappingError if one exceeds a limit."""
-        pairs = zip(self._sums[first], self._sums[end], strict=True)
-        cycles, words, tiles, lined_tiles, refused = (after - before for before, after in pairs)
+        cycles, words, tiles, lined_tiles, refused = map(sub, self._sums[end], self._sums[first])
         if refused:
             raise MappingError("a task exceeds a limit of the array")
         return Work(cycles, words, tiles, lined_tiles, max(self._rows[first:end]))
@@ -103,10 +104,11 @@ class Arrays:
         self._shapes: dict[tuple[int, int], list[ArrayConfig]] = {}
         self._dressed: dict[tuple[ArrayConfig, ArrayConfig, int], ArrayConfig] = {}
         self._beside: dict[tuple[ArrayConfig, int], Cost] = {}
+        self._memories: dict[tuple[int, int, int], Cost] = {}
         self._tables: dict[ArrayConfig, _WorkTable | None] = {}
         self._streaming: dict[ArrayConfig, ArrayConfig] = {}
         self._needs: dict[ArrayConfig, Known] = {}
-        self._tilers: dict[tuple[int, int], tuple[dict[str, Tensor], list[Tiler | None]]] = {}
+        self._tilers: dict[tuple[int, int, int], tuple[dict[str, Tensor], list[Tiler | None]]] = {}
 
     def shapes(self, network: TaskNetwork) -> list[ArrayConfig]:
         """Return arrays of all sizes that may fit, with all other limits wide enough."""
@@ -144,7 +146,10 @@ class Arrays:
 
     def memory_cost(self, array: ArrayConfig, words: int) -> Cost:
         """Return the cost of the main memory alone."""
-        return self.family.price(main_memory(array, words, self.budget.spram > 0))
+        key = array.word_bits, array.slices, words
+        if key not in self._memories:
+            self._memories[key] = self.family.price(main_memory(array, words, self.budget.spram > 0))
+        return self._memories[key]
 
     def least_cost(self, shape: ArrayConfig) -> Cost:
         """Return a lower bound of an array's cost, with as many lanes in DSP blocks as possible."""
@@ -176,11 +181,14 @@ class Arrays:
         Both are those of the whole network, where that goes into such words: at the ends of the segment they may differ
         in the order of words, but not in their number.
         """
-        key, first = (array.activation_bits, array.word_bits), self._places[network.tasks[0].node]
+        key = array.lanes, array.activation_bits, array.word_bits
+        first = self._places[network.tasks[0].node]
         if key not in self._tilers:
             with suppress(MappingError):
-                tensors = lay_out(self._network, array)
-                self._tilers[key] = tensors, [_tiler(task, tensors, array) for task in self._network.tasks]
+                # Other segments may need wider sums, and more rows of weights.
+                roomy = replace(array, requantizing=Requantizing.LOGIC, tie_bits=None, step_memory=None, **ROOMY)  # type: ignore[arg-type]
+                tensors = lay_out(self._network, roomy)
+                self._tilers[key] = tensors, [_tiler(task, tensors, roomy) for task in self._network.tasks]
         if key in self._tilers:
             tensors, every = self._tilers[key]
             found = [tiler for tiler in every[first : first + len(network.tasks)] if tiler is not None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -56,6 +56,22 @@ def together(works: Iterable[Work]) -> Work:
     return Work(cycles, words, tiles, lined_tiles, max((work.rows for work in found), default=0))
 
 
+@dataclass(frozen=True)
+class _LaidOut:
+    """The layout of a network's values, and what the work of its tasks depends on.
+
+    Parameters
+    ----------
+    tensors: by name of the value.
+    own: of each task, a key of itself and the layouts of what it reads and stores.
+    alike: a key that tasks of the same work share; `own` where the weights decide, too.
+    """
+
+    tensors: Mapping[str, Tensor]
+    own: Sequence[Hashable]
+    alike: Sequence[Hashable]
+
+
 class Works:
     """The work of tasks on arrays; each is counted once, for all parts of a network that have the task.
 
@@ -63,14 +79,12 @@ class Works:
     """
 
     def __init__(self) -> None:
-        # By array; then by task and the layouts of what it reads and stores, which depend on the part of the network.
-        self._known: dict[ArrayConfig, dict[Hashable, Work | MappingError]] = {}
-        self._alike: dict[ArrayConfig, dict[Hashable, Work]] = {}
+        self._known: dict[ArrayConfig, dict[Hashable, Work | MappingError]] = {}  # by array and key
         self._signatures: dict[Hashable, Hashable] = {}
         self._numbers: dict[Hashable, int] = {}  # of signatures
         # Equal layouts are one object each, so that its `id` stands for it: to hash them takes longer than all else.
         self._layouts: dict[Tensor, Tensor] = {}
-        self._tensors: tuple[TaskNetwork, dict[tuple[int, int, int], dict[str, Tensor]]] | None = None
+        self._current: tuple[TaskNetwork, dict[tuple[int, int, int], _LaidOut]] | None = None
 
     def of(self, network: TaskNetwork, shape: ArrayConfig, weight_stream: bool = False) -> list[Work]:
         """Return the work of each task of a network; see `each`. Raises: MappingError: a task exceeds a limit."""
@@ -95,30 +109,19 @@ class Works:
         ------
         MappingError: a value is too wide.
         """
-        tensors = self._laid_out(network, shape)
+        laid_out = self._laid_out(network, shape)
         streaming = replace(shape, weight_stream=True) if weight_stream else shape
-        for task in network.tasks:
-            array = streaming if task.window.is_global else shape
-            known = self._known.setdefault(array, {})
-            key = (task, *(id(tensors[name]) for name in task.sources), id(tensors.get(task.node)))
-            if key not in known:
-                known[key] = self._counted(task, tensors, array)
-            yield known[key]
-
-    def _counted(self, task: Task, tensors: Mapping[str, Tensor], array: ArrayConfig) -> Work | MappingError:
-        """Return the work of a task, which may be that of another one that is alike."""
-        alike = self._alike.setdefault(array, {})
-        key = None if task.channelwise else self._signature(task, tensors)
-        if key is not None and key in alike:
-            return alike[key]
-        try:
-            work = work_of(task, tensors, array)
-        except MappingError as error:
-            # It names the layer, so each one has its own.
-            return error
-        if key is not None:
-            alike[key] = work
-        return work
+        plain, streamed = (self._known.setdefault(array, {}) for array in (shape, streaming))
+        for task, own, alike in zip(network.tasks, laid_out.own, laid_out.alike, strict=True):
+            array, known = (streaming, streamed) if task.window.is_global else (shape, plain)
+            work = known.get(alike) or known.get(own)
+            if work is None:
+                try:
+                    work = known[alike] = work_of(task, laid_out.tensors, array)
+                except MappingError as error:
+                    # It names the layer, so each one has its own.
+                    work = known[own] = error
+            yield work
 
     def _signature(self, task: Task, tensors: Mapping[str, Tensor]) -> Hashable:
         """Return a number for all that the work of a dense task depends on, and for the limits that it may exceed."""
@@ -133,15 +136,23 @@ class Works:
             self._signatures[key] = self._numbers.setdefault(own, len(self._numbers))
         return self._signatures[key]
 
-    def _laid_out(self, network: TaskNetwork, array: ArrayConfig) -> dict[str, Tensor]:
-        """Return the layout of a network's values, which depends on few fields of an array."""
-        if self._tensors is None or self._tensors[0] is not network:
-            self._tensors = network, {}
+    def _laid_out(self, network: TaskNetwork, array: ArrayConfig) -> _LaidOut:
+        """Return the layout of a network's values, which depends on few fields of an array. Raises: MappingError."""
+        if self._current is None or self._current[0] is not network:
+            self._current = network, {}
         key = array.lanes, array.word_bits, array.activation_bits
-        known = self._tensors[1]
+        known = self._current[1]
         if key not in known:
-            found = lay_out(network, array)
-            known[key] = {name: self._layouts.setdefault(tensor, tensor) for name, tensor in found.items()}
+            tensors = {name: self._layouts.setdefault(made, made) for name, made in lay_out(network, array).items()}
+            own = [
+                (task, *(id(tensors[name]) for name in task.sources), id(tensors.get(task.node)))
+                for task in network.tasks
+            ]
+            alike = [
+                one if task.channelwise else self._signature(task, tensors)
+                for task, one in zip(network.tasks, own, strict=True)
+            ]
+            known[key] = _LaidOut(tensors, own, alike)
         return known[key]
 
 
