@@ -41,8 +41,10 @@ class Half:
     total: Bit = _OPEN
 
 
-# Its first table is 0, so its sum is the carry that comes in, and the carry that it gives is 0.
-_EMPTY = Half(("0", "0", "0", "0"), 0)
+# Its first table is 0, so its sum is the carry that comes in, and the carry that it gives is 0. Its inputs are 1, which
+# open ones are: nextpnr connects C and D of a bit with both at 0 to a net of zeros. In a ResNet-8 for an ECP5-85F this
+# had 7,570 loads all over the device, and more wires in dispute than any other net.
+_EMPTY = Half(("1", "1", "1", "1"), 0)
 
 
 @dataclass(frozen=True)
