@@ -41,6 +41,11 @@ MANY_CELLS = 40_000
 With a ResNet-8 of 8 bits of 63,400 cells on an 85F it had 205,000 of 338,000 wires to go after 18 minutes, and with
 that of 4 bits, of 43,200 cells, a rest after 28; with `ds_cnn_w8a8` of 34,500 it came to its end.
 """
+SPARSE = 0.65
+"""Share of a device's logic cells and flip-flops below which cells of a large design are spread over all of it."""
+SPARSE_OPTIONS = ("--placer-heap-beta", "0.7")
+"""See `CROWDED_OPTIONS`. A ResNet-8 of 8 bits, of 49,000 logic cells on an 85F, left 17 % of the rows empty beside others
+in which all were taken, and the second router, which came no further than 3,700 wires in dispute."""
 CROWDED = 0.9
 """Share of a device's logic cells, or of its blocks of a kind, above which it counts as crowded."""
 CROWDED_OPTIONS = ("--placer-heap-beta", "1")
@@ -136,8 +141,8 @@ def place_seeds(
     prepare(tool, note)
     (folder / f"design.{family.tools.constraints[0]}").write_text(constraints, encoding="utf-8")
     crowded = is_crowded(netlist.resources, board.resources)
-    router = OTHER_ROUTER if netlist.resources.lc > MANY_CELLS else ()
-    options = {seed: [*nextpnr_options(board, clock_hz, seed, crowded), *router] for seed in seeds}
+    added = large_options(netlist.resources, board.resources)
+    options = {seed: [*nextpnr_options(board, clock_hz, seed, crowded), *added] for seed in seeds}
     keys = _keys(netlist, constraints, options, tool.title)
     commands = {
         seed: replace(tool.command(options[seed], folder, f"seed{seed}.log"), is_stuck=is_lost)
@@ -249,6 +254,14 @@ def is_crowded(taken: Resources, given: Resources) -> bool:
         return True
     blocks = ((taken.ebr, given.ebr), (taken.dsp, given.dsp), (taken.spram, given.spram))
     return sum(some > CROWDED * number for some, number in blocks) >= 2
+
+
+def large_options(taken: Resources, given: Resources) -> tuple[str, ...]:
+    """Return nextpnr's options for large designs, none for others; see `MANY_CELLS` and `SPARSE`."""
+    if taken.lc <= MANY_CELLS:
+        return ()
+    is_sparse = taken.lc < SPARSE * given.lc and taken.ff < SPARSE * given.ff
+    return (*OTHER_ROUTER, *(SPARSE_OPTIONS if is_sparse and not is_crowded(taken, given) else ()))
 
 
 def nextpnr_options(board: Board, clock_hz: int, seed: int, crowded: bool = False) -> list[str]:
