@@ -16,6 +16,8 @@ from nnhw.families import ECP5, ICE40
 from nnhw.flow.implementation import place
 from nnhw.flow.implementation.place import (
     CIRCLING_LINES,
+    OTHER_ROUTER,
+    SPARSE_OPTIONS,
     Hop,
     crawls,
     describe_path,
@@ -24,6 +26,7 @@ from nnhw.flow.implementation.place import (
     hops_of,
     is_crowded,
     is_lost,
+    large_options,
     nextpnr_options,
     pack,
     place_seeds,
@@ -67,6 +70,21 @@ def test_large_designs_get_the_second_router_at_once(
         (placement,) = place_seeds(netlist, constraints, BOARD, CLOCK_HZ, (1,))
         logs.append(placement.file("log").read_text())
     assert ["Running router2" in log for log in logs] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("lc", "dsp", "spread"), [(40_000, 150, None), (50_000, 150, True), (60_000, 150, False), (50_000, 30, True)]
+)
+def test_cells_of_large_sparse_designs_are_spread(lc: int, dsp: int, spread: bool | None) -> None:
+    device = load_board("ulx3s_85f").resources
+    options = large_options(Resources(lc=lc, ebr=140, spram=0, dsp=dsp, ff=lc), device)
+    assert options == (() if spread is None else (*OTHER_ROUTER, *(SPARSE_OPTIONS if spread else ())))
+
+
+def test_large_designs_with_crowded_blocks_are_not_spread() -> None:
+    device = load_board("ulx3s_85f").resources
+    crowded = Resources(lc=50_000, ebr=device.ebr, spram=0, dsp=device.dsp, ff=50_000)
+    assert large_options(crowded, device) == OTHER_ROUTER
 
 
 def test_place_seeds_measure_resources_and_clock(netlist: Netlist, constraints: str) -> None:

@@ -44,8 +44,8 @@ that of 4 bits, of 43,200 cells, a rest after 28; with `ds_cnn_w8a8` of 34,500 i
 SPARSE = 0.65
 """Share of a device's logic cells and flip-flops below which cells of a large design are spread over all of it."""
 SPARSE_OPTIONS = ("--placer-heap-beta", "0.7")
-"""See `CROWDED_OPTIONS`. A ResNet-8 of 8 bits, of 49,000 logic cells on an 85F, left 17 % of the rows empty beside others
-in which all were taken, and the second router, which came no further than 3,700 wires in dispute."""
+"""See `CROWDED_OPTIONS`. A ResNet-8 of 8 bits, of 49,000 logic cells on an 85F, left 17 % of the rows empty beside
+others in which all were taken, and the second router came no further than 3,700 wires in dispute."""
 CROWDED = 0.9
 """Share of a device's logic cells, or of its blocks of a kind, above which it counts as crowded."""
 CROWDED_OPTIONS = ("--placer-heap-beta", "1")
