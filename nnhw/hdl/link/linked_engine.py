@@ -8,6 +8,8 @@ from amaranth.hdl import DomainRenamer, Module, ResetInserter, Signal, Value, un
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from nnhw.hdl.buffer import StreamBuffer
+from nnhw.hdl.large_device import is_large
 from nnhw.hdl.link.flash import FlashLoader
 from nnhw.hdl.link.processor import Link
 from nnhw.hdl.link.program_signature import ProgramSignature
@@ -20,6 +22,12 @@ The link resets the engine by `ResetInserter`; a second reset would cost a gate 
 """
 
 
+HOPS = 2
+"""Buffers between link and engine in each direction on a large device.
+
+The link stands beside the engine's first array, and the last one may be at the other end of the device: from register
+to register a clock cycle suffices for that way, and not for a handshake with logic at both of its ends.
+"""
 FLASH_OUTPUTS = ("cs", "clk", "copi", "loading")
 """Ports of a device towards the flash; `loading` says that the others are to be driven, where somebody shares them."""
 
@@ -88,8 +96,9 @@ class LinkedEngine(wiring.Component):
         m.submodules.engine = engine if platform is None else DomainRenamer(ENGINE_DOMAIN)(engine)
         wiring.connect(m, wiring.flipped(self.i), link.i)
         wiring.connect(m, link.o, wiring.flipped(self.o))
-        wiring.connect(m, link.o_engine, self.engine.i)
-        wiring.connect(m, self.engine.o, link.i_engine)
+        hops = HOPS if is_large(platform) else 0
+        _connect_by_hops(m, "input", link.o_engine, self.engine.i, reset, hops)
+        _connect_by_hops(m, "output", self.engine.o, link.i_engine, reset, hops)
         m.d.comb += link.overrun.eq(self.overrun)
         return m
 
@@ -117,3 +126,13 @@ class LinkedEngine(wiring.Component):
             *(getattr(self, name).eq(getattr(flash, name)) for name in FLASH_OUTPUTS),
         ]
         return link.reset_engine | flash.reset_engine
+
+
+def _connect_by_hops(m: Module, name: str, source: Any, target: Any, reset: Signal, hops: int) -> None:
+    """Connect two streams through buffers, which lose what they hold when the engine is reset."""
+    for index in range(hops):
+        hop = StreamBuffer(source.payload.shape())
+        m.submodules[f"{name}_hop_{index}"] = ResetInserter(reset)(hop)
+        wiring.connect(m, source, hop.i)
+        source = hop.o
+    wiring.connect(m, source, target)
