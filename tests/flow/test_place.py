@@ -73,15 +73,15 @@ def test_large_designs_get_the_second_router_at_once(
 
 
 @pytest.mark.parametrize(
-    ("lc", "dsp", "spread"), [(40_000, 150, None), (50_000, 150, True), (60_000, 150, False), (50_000, 30, True)]
+    ("lc", "dsp", "sparse"), [(40_000, 150, None), (50_000, 150, True), (60_000, 150, False), (50_000, 30, True)]
 )
-def test_cells_of_large_sparse_designs_are_spread(lc: int, dsp: int, spread: bool | None) -> None:
+def test_large_sparse_designs_get_the_static_placer(lc: int, dsp: int, sparse: bool | None) -> None:
     device = load_board("ulx3s_85f").resources
     options = large_options(Resources(lc=lc, ebr=140, spram=0, dsp=dsp, ff=lc), device)
-    assert options == (() if spread is None else (*OTHER_ROUTER, *(SPARSE_OPTIONS if spread else ())))
+    assert options == (() if sparse is None else (*OTHER_ROUTER, *(SPARSE_OPTIONS if sparse else ())))
 
 
-def test_large_designs_with_crowded_blocks_are_not_spread() -> None:
+def test_large_designs_with_crowded_blocks_keep_the_usual_placer() -> None:
     device = load_board("ulx3s_85f").resources
     crowded = Resources(lc=50_000, ebr=device.ebr, spram=0, dsp=device.dsp, ff=50_000)
     assert large_options(crowded, device) == OTHER_ROUTER

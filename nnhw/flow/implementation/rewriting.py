@@ -14,11 +14,12 @@ from nnhw.flow.implementation.carries import shorten_chains
 from nnhw.flow.implementation.cells import Module, undriven
 from nnhw.flow.implementation.floorplan import arrange
 from nnhw.flow.implementation.output_registers import absorb_registers
+from nnhw.flow.implementation.resets import copy_resets
 
 REWRITES: dict[str, tuple[Callable[[Module], int], ...]] = {
     # Its carry is a part of each logic cell, and its block RAMs have no output registers.
     "ice40": (),
-    "ecp5": (shorten_chains, absorb_registers),
+    "ecp5": (shorten_chains, absorb_registers, copy_resets),
 }
 """Functions that rewrite a module of a netlist, one row for each family; each returns how much it changed."""
 

@@ -23,7 +23,7 @@ The link resets the engine by `ResetInserter`; a second reset would cost a gate 
 
 
 HOPS = 2
-"""Buffers between link and engine in each direction on a large device.
+"""Buffers between link and engine in each direction on a large device, and registers more for the engine's reset.
 
 The link stands beside the engine's first array, and the last one may be at the other end of the device: from register
 to register a clock cycle suffices for that way, and not for a handshake with logic at both of its ends.
@@ -89,14 +89,17 @@ class LinkedEngine(wiring.Component):
         m = Module()
         m.submodules.link = link = Link(self.identity, self.array_id)
         reset_engine = link.reset_engine if self.array_id is None else self._connect_program(m, link)
-        # A register in front of what the reset has to reach; the link waits long enough. It is set at the start, too.
-        reset = Signal(init=1)
-        m.d.sync += reset.eq(reset_engine)
+        # Registers in front of what the reset has to reach; the link waits long enough. They are set at the start, too.
+        reset = reset_engine
+        hops = HOPS if is_large(platform) else 0
+        for index in range(1 + hops):
+            stage = Signal(name=f"reset_{index}", init=1)
+            m.d.sync += stage.eq(reset)
+            reset = stage
         engine = ResetInserter(reset)(self.engine)
         m.submodules.engine = engine if platform is None else DomainRenamer(ENGINE_DOMAIN)(engine)
         wiring.connect(m, wiring.flipped(self.i), link.i)
         wiring.connect(m, link.o, wiring.flipped(self.o))
-        hops = HOPS if is_large(platform) else 0
         _connect_by_hops(m, "input", link.o_engine, self.engine.i, reset, hops)
         _connect_by_hops(m, "output", self.engine.o, link.i_engine, reset, hops)
         m.d.comb += link.overrun.eq(self.overrun)
@@ -128,7 +131,7 @@ class LinkedEngine(wiring.Component):
         return link.reset_engine | flash.reset_engine
 
 
-def _connect_by_hops(m: Module, name: str, source: Any, target: Any, reset: Signal, hops: int) -> None:
+def _connect_by_hops(m: Module, name: str, source: Any, target: Any, reset: Value, hops: int) -> None:
     """Connect two streams through buffers, which lose what they hold when the engine is reset."""
     for index in range(hops):
         hop = StreamBuffer(source.payload.shape())
