@@ -10,7 +10,7 @@ import pytest
 from nnhw.flow.implementation.cells import Cell, loads_of, undriven
 from nnhw.flow.implementation.resets import SHARE, SPREAD, copy_resets
 
-CLOCK, RESET, REQUEST = 2, 3, 4
+CLOCK, RESET, REQUEST, EARLIER = 2, 3, 4, 5
 
 
 def register(reset: int | str, output: int, data: int | str = "0") -> Cell:
@@ -25,7 +25,8 @@ def design(parts: dict[str, int]) -> dict[str, Any]:
     """Return a module with the reset's register and registers that it resets: so many in each instance."""
     names = [f"{part}.r_{index}" if part else f"r_{index}" for part, number in parts.items() for index in range(number)]
     cells = {name: register(RESET, 10 + index) for index, name in enumerate(names)}
-    cells["top.reset_reg"] = register("0", RESET, REQUEST)
+    cells["top.earlier_reg"] = register("0", EARLIER, REQUEST)
+    cells["top.reset_reg"] = register("0", RESET, EARLIER)
     ports = {"request": {"direction": "input", "bits": [REQUEST]}, "clock": {"direction": "input", "bits": [CLOCK]}}
     return {"cells": cells, "ports": ports}
 
@@ -44,8 +45,11 @@ def test_a_reset_that_goes_all_over_a_device_has_a_copy_for_each_part(number: in
     for name, cell in cells.items():
         (reset,) = cell["connections"]["LSR"]
         if reset != "0":
-            assert drivers[reset]["connections"] | {"Q": [RESET]} == cells["top.reset_reg"]["connections"]
             assert drivers[reset]["parameters"] == {"REGSET": "SET"}
+            (earlier,) = drivers[reset]["connections"]["DI"]
+            assert drivers[earlier]["connections"] == cells["top.earlier_reg"]["connections"] | {"Q": [earlier]}
+            assert drivers[reset]["connections"] == register("0", reset, earlier)["connections"]
+            assert (earlier == EARLIER) == (reset == RESET)
             loads[name.rpartition(".")[0], reset] += 1
     assert sum(loads.values()) == number
     if number > SPREAD:
@@ -59,3 +63,11 @@ def test_other_readers_of_a_reset_stay_with_its_register() -> None:
     module["cells"]["top.a.gate"] = register("0", 7, data=RESET)
     assert copy_resets(module) > 0
     assert loads_of(module)[RESET] == [("top.a.gate", "DI")]
+
+
+def test_a_register_in_front_that_something_else_reads_is_not_copied() -> None:
+    module = design(dict.fromkeys(("top.a", "top.b", "top.c", "top.d"), SHARE))
+    module["cells"]["top.gate"] = register("0", 7, data=EARLIER)
+    assert copy_resets(module) == 4
+    assert [name for name in module["cells"] if "earlier_reg_copy" in name] == []
+    assert len(loads_of(module)[EARLIER]) == 4 + len(["reset_reg", "gate"])

@@ -2,52 +2,72 @@
 
 A reset comes from one register and goes to all engines, so its wires are as long as the design is large: on an
 ECP5-85F, where they were the slowest paths of a ResNet-8, 15 ns. Registers with the same input are the same register;
-each copy stands near the part that it resets.
+each copy stands near the part that it resets. Registers in front of it, which only delay the reset, have copies, too:
+the way to each part is then in pieces of its own, and 14 ns of wire lie between two registers no more.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 
 from nnhw.families.ecp5 import REGISTER
-from nnhw.flow.implementation.cells import Cell, Module, loads_of
+from nnhw.flow.implementation.cells import Bit, Cell, Module, loads_of
 
 SPREAD = 1000
 """Registers above which a reset is said to go all over a device; it gets copies then."""
 SHARE = 256
 """Most registers of a part that has a copy for itself."""
-_RESET, _OUTPUT = "LSR", "Q"
+_RESET, _INPUT, _OUTPUT = "LSR", "DI", "Q"
 
 
 def copy_resets(module: Module) -> int:
-    """Give each part of a module a copy of a register that resets many others; return the number of copies.
+    """Give each part of a module a copy of a register that resets many others; return the number of parts.
 
     A part is an instance and all that is in it, the largest with `SHARE` of these registers at most. Registers in no
     such part, and whatever else reads the reset, stay with the register itself.
     """
     cells: dict[str, Cell] = module["cells"]
     loads = loads_of(module)
+    registers = {name: cell for name, cell in cells.items() if cell["type"] == REGISTER}
+    drivers = {cell["connections"][_OUTPUT][0]: name for name, cell in registers.items()}
     free = count(1 + max((bit for bit in _bits(cells) if isinstance(bit, int)), default=0))
-    copies: dict[str, Cell] = {}
-    for name, cell in cells.items():
-        if cell["type"] != REGISTER:
-            continue
+    parts = 0
+    for name, cell in registers.items():
         (output,) = cell["connections"][_OUTPUT]
         reset = [load for load, port in loads.get(output, []) if port == _RESET]
         if len(reset) <= SPREAD:
             continue
+        chain = _in_front(name, drivers, loads, registers)
         for index, part in enumerate(_parts(reset)):
-            bit = next(free)
-            copies[f"{name}_copy_{index}"] = {**cell, "connections": {**cell["connections"], _OUTPUT: [bit]}}
+            (bit,) = registers[chain[0]]["connections"][_INPUT]
+            for register in chain:
+                wires = {**registers[register]["connections"], _INPUT: [bit]}
+                bit = next(free)
+                cells[f"{register}_copy_{index}"] = {
+                    **registers[register],
+                    "connections": {**wires, _OUTPUT: [bit]},
+                }
             for load in part:
                 cells[load]["connections"][_RESET] = [bit]
-    cells.update(copies)
-    return len(copies)
+            parts += 1
+    return parts
 
 
-def _bits(cells: dict[str, Cell]) -> Iterator[int | str]:
+def _in_front(
+    name: str, drivers: Mapping[Bit, str], loads: Mapping[Bit, list[tuple[str, str]]], registers: Mapping[str, Cell]
+) -> list[str]:
+    """Return a register behind those whose only reader is the next one, the first of them first."""
+    chain = [name]
+    while True:
+        (bit,) = registers[chain[0]]["connections"][_INPUT]
+        if bit not in drivers or len(loads[bit]) > 1 or drivers[bit] in chain:
+            return chain
+        chain.insert(0, drivers[bit])
+
+
+def _bits(cells: Mapping[str, Cell]) -> Iterator[Bit]:
     for cell in cells.values():
         for bits in cell["connections"].values():
             yield from bits
