@@ -26,7 +26,8 @@ HOPS = 2
 """Buffers between link and engine in each direction on a large device, and registers more for the engine's reset.
 
 The link stands beside the engine's first array, and the last one may be at the other end of the device: from register
-to register a clock cycle suffices for that way, and not for a handshake with logic at both of its ends.
+to register a clock cycle suffices for that way, and not for a handshake with logic at both of its ends. An engine that
+runs programs has none of them: a program must not overtake the input in front of it, and waits for the reset.
 """
 FLASH_OUTPUTS = ("cs", "clk", "copi", "loading")
 """Ports of a device towards the flash; `loading` says that the others are to be driven, where somebody shares them."""
@@ -91,7 +92,7 @@ class LinkedEngine(wiring.Component):
         reset_engine = link.reset_engine if self.array_id is None else self._connect_program(m, link)
         # Registers in front of what the reset has to reach; the link waits long enough. They are set at the start, too.
         reset = reset_engine
-        hops = HOPS if is_large(platform) else 0
+        hops = HOPS if is_large(platform) and self.array_id is None else 0
         for index in range(1 + hops):
             stage = Signal(name=f"reset_{index}", init=1)
             m.d.sync += stage.eq(reset)

@@ -206,6 +206,7 @@ def test_device_prefers_the_program_of_the_link(at: int) -> None:
     assert not chip.selected
 
 
+@pytest.mark.usefixtures("small_and_large")
 def test_device_takes_a_load_in_two_parts_during_the_reading() -> None:
     chip = FlashChip(in_flash(SMALL.data))
     mine = ProgramEngine.image(12, 30, 200, bytes(200))

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from nnhw.errors import LinkError
-from nnhw.hdl.link import linked_engine
 from nnhw.hdl.link.linked_engine import LinkedEngine
 from nnhw.protocol import Command, Counters, DeviceIdentity, Frame, Reason
 from tests.hdl.link.bench import talk
@@ -27,12 +26,6 @@ RESET = encode(Command.RESET, 9)
 # Delimiters mean nothing between frames: a pause, for what a RESET would otherwise overtake.
 PAUSE = 60 * b"\0"
 RESET_DONE = Frame(Command.RESET_DONE, 9)
-
-
-@pytest.fixture(params=[False, True], ids=["", "large device"])
-def _device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a large device there are buffers between link and engine, and its reset comes later."""
-    monkeypatch.setattr(linked_engine, "is_large", lambda platform: request.param)
 
 
 def exchange(engine: Any, sent: bytes, pattern: tuple[str, str] = ("none", "none")) -> tuple[list[Frame], int]:
@@ -167,7 +160,7 @@ def test_device_counts() -> None:
     assert counters.output_wait < 100
 
 
-@pytest.mark.usefixtures("_device")
+@pytest.mark.usefixtures("small_and_large")
 def test_device_counts_output_waits() -> None:
     engine = SumEngine(12, 240, pause=0)
     batch = images(4, 12)
@@ -280,7 +273,7 @@ def test_device_ignores_delimiters_and_survives_garbage() -> None:
     assert frames[-1:] == results([engine.expected(image)])
 
 
-@pytest.mark.usefixtures("_device")
+@pytest.mark.usefixtures("small_and_large")
 @pytest.mark.parametrize("pattern", [STALLS[0], STALLS[3]], ids="-".join)
 @pytest.mark.parametrize("taken", [1, 12, 30, 100])
 def test_device_reset_empties_the_engine(taken: int, pattern: tuple[str, str]) -> None:
@@ -303,7 +296,7 @@ def test_device_sequences_pass_256() -> None:
     assert frames == expected
 
 
-@pytest.mark.usefixtures("_device")
+@pytest.mark.usefixtures("small_and_large")
 def test_device_answers_during_a_batch() -> None:
     engine = SumEngine(12, 5)
     batch = images(6, 12)

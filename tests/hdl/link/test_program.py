@@ -198,6 +198,7 @@ def test_device_with_programs_rejects_an_unknown_command(command: int) -> None:
     assert [(frame.command, frame.payload) for frame in frames] == [(Command.ERROR, bytes([Reason.COMMAND]))]
 
 
+@pytest.mark.usefixtures("small_and_large")
 def test_device_gives_the_last_byte_of_an_image_to_the_engine_before_a_program() -> None:
     """The engine does not take it until its answer has left; the LOAD frame behind it is taken before that."""
     image = ProgramEngine.image(5, 200, 3)
