@@ -1,12 +1,15 @@
 """Results that are older than the code that they depend on: which those are, and making them again.
 
 A result made since this module exists names the code that made it: the hash of the benchmark's modules and of all
-modules of nnhw that they import. For older ones git says which of these files have changed since the result did.
+modules of nnhw that they import, without comments and docstrings, which change no figure. For older ones git says
+which of these files have changed since the result did.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import hashlib
 import json
 import subprocess
 import sys
@@ -17,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from nnhw.flow.tools.sources import PACKAGE, files_hash, package_files, sources_of
+from nnhw.flow.tools.sources import PACKAGE, package_files, sources_of
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -25,7 +28,7 @@ MADE = "made"
 """Key of a result that says what made it."""
 
 OF_THE_SOURCE = ("benchmarks.mutants", "benchmarks.structure")
-"""Modules that measure nnhw's source itself."""
+"""Modules that measure nnhw's source itself. Results of theirs depend on its text."""
 
 Modules = Mapping[str, str]
 """Name of a benchmark --> the module that measures."""
@@ -79,8 +82,7 @@ def made_by(module: str, seconds: float, cpu_seconds: float) -> dict[str, Any]:
     module: that measures.
     seconds, cpu_seconds: that it took, on the clock and of all processors.
     """
-    code = files_hash(code_of(module))
-    return {"code": code, "seconds": round(seconds, 1), "cpu_seconds": round(cpu_seconds, 1)}
+    return {"code": code_hash(module), "seconds": round(seconds, 1), "cpu_seconds": round(cpu_seconds, 1)}
 
 
 @cache
@@ -89,6 +91,40 @@ def code_of(module: str) -> dict[str, Path]:
     found = sources_of(module, PACKAGE, ROOT / "benchmarks")
     measured = package_files() if module in OF_THE_SOURCE else {}
     return found | {name: path for name, path in measured.items() if path.suffix == ".py"}
+
+
+def code_hash(module: str) -> str:
+    """Return the hash of the files that a benchmark depends on, which comments and docstrings do not change."""
+    return sources_hash(code_of(module), as_text=module in OF_THE_SOURCE)
+
+
+def sources_hash(sources: Mapping[str, Path], as_text: bool = False) -> str:
+    """Return the hash of source files and of their names.
+
+    Parameters
+    ----------
+    as_text: of each byte; otherwise of what a module of Python does.
+    """
+    digest = hashlib.sha256()
+    for name, path in sorted(sources.items()):
+        content = path.read_bytes() if as_text or path.suffix != ".py" else _meaning(path.read_bytes())
+        digest.update(f"{name}:{len(content)}:".encode() + content)
+    return digest.hexdigest()
+
+
+@cache
+def _meaning(source: bytes) -> bytes:
+    """Return a module's statements without positions, comments and strings that stand alone, as docstrings do."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        for field, value in ast.iter_fields(node):
+            if isinstance(value, list):
+                setattr(node, field, [part for part in value if not _is_text(part)])
+    return ast.dump(tree).encode()
+
+
+def _is_text(node: object) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def find_results(folder: Path, modules: Modules, changes: Callable[[Path, Mapping[str, Path]], Any]) -> list[Result]:
@@ -109,7 +145,7 @@ def _result(path: Path, modules: Modules, changes: Callable[[Path, Mapping[str, 
         return Result(path, (), None)
     sources = code_of(modules[name])
     code = document.get(MADE, {}).get("code")
-    if code is not None and code == files_hash(sources):
+    if code is not None and code == code_hash(modules[name]):
         return Result(path, command, ())
     found = changes(path, sources)
     # The hash is sure: where git sees no change, as the result was made before a commit, something has changed.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import remaking
-from benchmarks.remaking import Result, code_of, find_results, made_by, remake
+from benchmarks.remaking import Result, code_of, find_results, made_by, remake, sources_hash
 
 MODULES = {"small": "benchmarks.seconds_of_small", "peak": "benchmarks.peak"}
 
@@ -94,3 +94,25 @@ def test_code_of_holds_the_benchmark_and_what_it_imports_of_nnhw() -> None:
     assert {"benchmarks.peak", "nnhw.flow.implementation.place", "nnhw.boards"} <= found.keys()
     assert "benchmarks.doors" not in found
     assert Result(Path("a.json"), (), None).line() == "a.json: kept, no benchmark makes it now"
+
+
+def test_sources_hash_changes_with_what_code_does_not_with_what_is_said_of_it(tmp_path: Path) -> None:
+    def hashed(text: str, name: str = "one.py", as_text: bool = False) -> str:
+        path = tmp_path / str(len(list(tmp_path.iterdir()))) / name
+        path.parent.mkdir()
+        path.write_text(text)
+        return sources_hash({"one": path}, as_text)
+
+    plain = "LIMIT = 3\n\n\ndef half(x: int) -> int:\n    return x // 2\n"
+    half = 'def half(x: int) -> int:\n    """Return x / 2."""\n    return x // 2\n'
+    told = '"""Halves."""\n\nLIMIT = 3  # of each\n"""Most."""\n\n' + half
+    assert hashed(plain) == hashed(told)
+    assert hashed(plain, as_text=True) != hashed(told, as_text=True)
+    assert hashed(plain, "board.toml") != hashed(told, "board.toml")
+    changed = [
+        plain.replace("3", "4"),
+        plain.replace("// 2", "/ 2"),
+        plain.replace("half", "third"),
+        plain + "LIMIT = 3",
+    ]
+    assert len({hashed(text) for text in (plain, *changed)}) == 5

@@ -1,9 +1,9 @@
 """Copies of a reset register of ECP5, one for each part of a design that the reset reaches.
 
-A reset comes from one register and goes to all engines, so its wires are as long as the design is large: on an
-ECP5-85F, where they were the slowest paths of a ResNet-8, 15 ns. Registers with the same input are the same register;
-each copy stands near the part that it resets. Registers in front of it, which only delay the reset, have copies, too:
-the way to each part is then in pieces of its own, and 14 ns of wire lie between two registers no more.
+A reset comes from one register and goes to all engines, so its wires are as long as the design is large: 15 ns on an
+ECP5-85F, where they were the slowest paths of a ResNet-8. Two registers with the same input always hold the same value,
+so each part can have a copy of that register, and the placer puts the copy near the part. The registers in front, which
+only delay the reset, are copied with it: with one of them for all copies, the wires from it to the copies took 14 ns.
 """
 
 from __future__ import annotations
