@@ -153,7 +153,7 @@ def main(arguments: list[str] | None = None) -> int:
         row = {"benchmark": options.name, **chosen.run(options.board or chosen.board)}
         # The first four numbers are processor seconds, of this process and of its children.
         cpu_seconds = sum(os.times()[:4]) - sum(busy[:4])
-        row[remaking.MADE] = remaking.made_by(chosen.module, time.monotonic() - start, cpu_seconds)
+        row[remaking.MADE] = remaking.made_by(chosen.module, row, time.monotonic() - start, cpu_seconds)
         if options.json:
             print(json.dumps(row))
         else:

@@ -1,8 +1,9 @@
 """Results that are older than the code that they depend on: which those are, and making them again.
 
 A result made since this module exists names the code that made it: the hash of the benchmark's modules and of all
-modules of nnhw that they import, without comments and docstrings, which change no figure. For older ones git says
-which of these files have changed since the result did.
+modules of nnhw that they import, without comments and docstrings, which change no figure, and, for a network on one
+board, without the cells and prices of other families. For older ones git says which of these files have changed since
+the result did.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from nnhw.boards import load_board
+from nnhw.families import FAMILIES
 from nnhw.flow.tools.sources import PACKAGE, package_files, sources_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,6 +32,11 @@ MADE = "made"
 
 OF_THE_SOURCE = ("benchmarks.mutants", "benchmarks.structure")
 """Modules that measure nnhw's source itself. Results of theirs depend on its text."""
+
+OF_ONE_BOARD = ("benchmarks.whole", "benchmarks.mnist")
+"""Modules that measure on the board that a result names, and on no other."""
+OF_A_FAMILY = ("nnhw.families", "nnhw.hdl.cells")
+"""Packages with a module for each device family, of its name."""
 
 Modules = Mapping[str, str]
 """Name of a benchmark --> the module that measures."""
@@ -74,15 +82,16 @@ class Result:
         return f"{self.path.name}: {len(self.changed)} files changed since ({shown}); {command}"
 
 
-def made_by(module: str, seconds: float, cpu_seconds: float) -> dict[str, Any]:
+def made_by(module: str, row: Mapping[str, Any], seconds: float, cpu_seconds: float) -> dict[str, Any]:
     """Return what a row says about its making.
 
     Parameters
     ----------
     module: that measures.
+    row: what it measured.
     seconds, cpu_seconds: that it took, on the clock and of all processors.
     """
-    return {"code": code_hash(module), "seconds": round(seconds, 1), "cpu_seconds": round(cpu_seconds, 1)}
+    return {"code": code_hash(module, row), "seconds": round(seconds, 1), "cpu_seconds": round(cpu_seconds, 1)}
 
 
 @cache
@@ -93,9 +102,14 @@ def code_of(module: str) -> dict[str, Path]:
     return found | {name: path for name, path in measured.items() if path.suffix == ".py"}
 
 
-def code_hash(module: str) -> str:
-    """Return the hash of the files that a benchmark depends on, which comments and docstrings do not change."""
-    return sources_hash(code_of(module), as_text=module in OF_THE_SOURCE)
+def code_hash(module: str, row: Mapping[str, Any]) -> str:
+    """Return the hash of the files that a row of a benchmark depends on; comments and docstrings do not change it."""
+    sources = code_of(module)
+    if module in OF_ONE_BOARD and "board" in row:
+        family = load_board(row["board"]["name"]).family
+        others = {f"{package}.{other}" for package in OF_A_FAMILY for other in FAMILIES if other != family}
+        sources = {name: path for name, path in sources.items() if name not in others}
+    return sources_hash(sources, as_text=module in OF_THE_SOURCE)
 
 
 def sources_hash(sources: Mapping[str, Path], as_text: bool = False) -> str:
@@ -145,7 +159,7 @@ def _result(path: Path, modules: Modules, changes: Callable[[Path, Mapping[str, 
         return Result(path, (), None)
     sources = code_of(modules[name])
     code = document.get(MADE, {}).get("code")
-    if code is not None and code == code_hash(modules[name]):
+    if code is not None and code == code_hash(modules[name], document):
         return Result(path, command, ())
     found = changes(path, sources)
     # The hash is sure: where git sees no change, as the result was made before a commit, something has changed.

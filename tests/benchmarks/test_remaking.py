@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import remaking
-from benchmarks.remaking import Result, code_of, find_results, made_by, remake, sources_hash
+from benchmarks.remaking import Result, code_hash, code_of, find_results, made_by, remake, sources_hash
 
 MODULES = {"small": "benchmarks.seconds_of_small", "peak": "benchmarks.peak"}
 
@@ -24,7 +24,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     results = tmp_path / "results"
     results.mkdir()
     rows: dict[str, dict[str, object]] = {
-        "small-icebreaker": {"benchmark": "small", "made": made_by(MODULES["small"], 1.04, 2)},
+        "small-icebreaker": {"benchmark": "small", "made": made_by(MODULES["small"], {}, 1.04, 2)},
         "small": {"benchmark": "small", "made": {"code": "older"}},
         "peak-old": {"benchmark": "peak"},
         "small_c0ffee": {"benchmark": "small", "commit": "c0ffee"},
@@ -64,7 +64,7 @@ def test_remake_replaces_what_could_be_made_and_keeps_the_rest(folder: Path) -> 
         ran.append(arguments)
         if arguments[0] == "peak":
             raise subprocess.CalledProcessError(1, "peak")
-        return json.dumps({"benchmark": "small", "new": True, "made": made_by(MODULES["small"], 1, 1)})
+        return json.dumps({"benchmark": "small", "new": True, "made": made_by(MODULES["small"], {}, 1, 1)})
 
     before = (folder / "peak-old.json").read_text()
     stale = [one for one in find_results(folder, MODULES, changes) if one.is_stale]
@@ -116,3 +116,28 @@ def test_sources_hash_changes_with_what_code_does_not_with_what_is_said_of_it(tm
         plain + "LIMIT = 3",
     ]
     assert len({hashed(text) for text in (plain, *changed)}) == 5
+
+
+def test_code_hash_of_a_network_goes_by_the_family_of_its_board(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("nnhw.families.ice40", "nnhw.families.ecp5", "nnhw.hdl.cells.ecp5", "nnhw.families.base")
+    sources = {name: tmp_path / f"{name}.py" for name in names}
+    monkeypatch.setattr(remaking, "code_of", lambda module: sources)
+    rows = [{"board": {"name": board}} for board in ("icebreaker", "ulx3s_85f")]
+
+    def changed_with(*changed: str) -> list[bool]:
+        for path in sources.values():
+            path.write_text("LIMIT = 1")
+        before = [code_hash("benchmarks.whole", row) for row in rows]
+        for name in changed:
+            sources[name].write_text("LIMIT = 2")
+        return [code_hash("benchmarks.whole", row) != old for row, old in zip(rows, before, strict=True)]
+
+    assert changed_with() == [False, False]
+    assert changed_with("nnhw.families.ice40") == [True, False]
+    assert changed_with("nnhw.families.ecp5") == changed_with("nnhw.hdl.cells.ecp5") == [False, True]
+    assert changed_with("nnhw.families.base") == [True, True]
+    before = code_hash("benchmarks.lanes", {"board": "icebreaker"})
+    sources["nnhw.families.ecp5"].write_text("LIMIT = 2")
+    assert code_hash("benchmarks.lanes", {"board": "icebreaker"}) != before
