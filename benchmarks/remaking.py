@@ -117,7 +117,7 @@ def sources_hash(sources: Mapping[str, Path], as_text: bool = False) -> str:
 
     Parameters
     ----------
-    as_text: of each byte; otherwise of what a module of Python does.
+    as_text: every byte of a module of Python counts; otherwise its comments and docstrings do not.
     """
     digest = hashlib.sha256()
     for name, path in sorted(sources.items()):
