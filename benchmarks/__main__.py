@@ -14,6 +14,7 @@ from typing import Any
 from benchmarks import (
     activations,
     bnn_pynq,
+    cases,
     cmsis,
     compiled,
     doors,
@@ -100,20 +101,20 @@ BENCHMARKS: dict[str, Benchmark] = {
     "peak": Benchmark("the largest binary engine of a device: products a cycle, clock", peak.run, peak.show, None),
     "speed": Benchmark("seconds to build, from nothing, cold, warm; cycles/s simulated", speed.run, speed.show),
     "networks": Benchmark(
-        "all networks of the zoo, each on its own board", whole.network(*whole.STREAMING), whole.show, None
+        "all networks of the zoo, each on its own board", whole.network(*cases.STREAMING), whole.show, None
     ),
     "mlp784": Benchmark("784-32-16-10, 8 and 4 bit", whole.network("mlp784_w8a8", "mlp784_w4a4"), whole.show, None),
     **{
-        name: Benchmark(NETWORKS[whole.CASES[name].network or name].about, whole.network(name), whole.show, None)
-        for name in whole.STREAMING
+        name: Benchmark(NETWORKS[cases.CASES[name].network or name].about, whole.network(name), whole.show, None)
+        for name in cases.STREAMING
     },
     **{
-        name: Benchmark(f"on a shared engine: {', '.join(cases)}", whole.network(*cases), whole.show_table, None)
-        for name, cases in whole.SHARED_GROUPS.items()
+        name: Benchmark(f"on a shared engine: {', '.join(group)}", whole.network(*group), whole.show_table, None)
+        for name, group in cases.SHARED_GROUPS.items()
     },
-    **{name: Benchmark("on a shared engine", whole.network(name), whole.show, None) for name in whole.SHARED},
+    **{name: Benchmark("on a shared engine", whole.network(name), whole.show, None) for name in cases.SHARED},
     "recheck": Benchmark("cycles of the zoo as predicted now, beside the results", recheck.run, recheck.show, None),
-    "shared": Benchmark("all networks on shared engines", whole.network(*whole.SHARED), whole.show_table, None),
+    "shared": Benchmark("all networks on shared engines", whole.network(*cases.SHARED), whole.show_table, None),
     "partitions": Benchmark(
         "two shared engines against one, by the cycle model", partitions.run, partitions.show, None
     ),

@@ -11,8 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.cases import CASES
 from benchmarks.networks import NETWORKS
-from benchmarks.whole import CASES
 from nnhw.engines.timing import as_number
 from nnhw.errors import NnhwError
 from nnhw.flow.options import Options

@@ -2,8 +2,8 @@
 
 A result made since this module exists names the code that made it: the hash of the benchmark's modules and of all
 modules of nnhw that they import, without comments and docstrings, which change no figure, and, for a network on one
-board, without the cells and prices of other families. For older ones git says which of these files have changed since
-the result did.
+board, without the cells and prices of other families and without what is asked for of other networks. For older ones
+git says which of these files have changed since the result did.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from benchmarks import cases
 from nnhw.boards import load_board
 from nnhw.families import FAMILIES
 from nnhw.flow.tools.sources import PACKAGE, package_files, sources_of
@@ -103,13 +104,20 @@ def code_of(module: str) -> dict[str, Path]:
 
 
 def code_hash(module: str, row: Mapping[str, Any]) -> str:
-    """Return the hash of the files that a row of a benchmark depends on; comments and docstrings do not change it."""
+    """Return the hash of what a row of a benchmark depends on: of its files, and of its own case of `benchmarks.cases`.
+
+    Comments and docstrings do not change it.
+    """
     sources = code_of(module)
     if module in OF_ONE_BOARD and "board" in row:
         family = load_board(row["board"]["name"]).family
         others = {f"{package}.{other}" for package in OF_A_FAMILY for other in FAMILIES if other != family}
         sources = {name: path for name, path in sources.items() if name not in others}
-    return sources_hash(sources, as_text=module in OF_THE_SOURCE)
+    case = cases.CASES.get(row.get("benchmark", ""))
+    if case is None:
+        return sources_hash(sources, as_text=module in OF_THE_SOURCE)
+    digest = sources_hash({name: path for name, path in sources.items() if name != cases.__name__})
+    return hashlib.sha256(f"{digest}:{case}".encode()).hexdigest()
 
 
 def sources_hash(sources: Mapping[str, Path], as_text: bool = False) -> str:

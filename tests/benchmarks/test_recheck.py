@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from benchmarks import recheck
-from benchmarks.whole import Case
+from benchmarks.cases import Case
 from nnhw.nn import Int, QuantLinear
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks import remaking
+from benchmarks.cases import CASES
 from benchmarks.remaking import Result, code_hash, code_of, find_results, made_by, remake, sources_hash
 
 MODULES = {"small": "benchmarks.seconds_of_small", "peak": "benchmarks.peak"}
@@ -141,3 +143,11 @@ def test_code_hash_of_a_network_goes_by_the_family_of_its_board(
     before = code_hash("benchmarks.lanes", {"board": "icebreaker"})
     sources["nnhw.families.ecp5"].write_text("LIMIT = 2")
     assert code_hash("benchmarks.lanes", {"board": "icebreaker"}) != before
+
+
+def test_code_hash_of_a_network_goes_by_its_own_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"benchmark": name, "board": {"name": "icebreaker"}} for name in ("cnn_small", "tfc_w1a1")]
+    before = [code_hash("benchmarks.whole", row) for row in rows]
+    monkeypatch.setitem(CASES, "tfc_w1a1", replace(CASES["tfc_w1a1"], frames=33))
+    changed = [code_hash("benchmarks.whole", row) != old for row, old in zip(rows, before, strict=True)]
+    assert changed == [False, True]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import whole
+from benchmarks import cases, whole
 from benchmarks.networks import NETWORKS
 from nnhw.boards import list_boards
 from nnhw.errors import MappingError
@@ -45,10 +45,10 @@ ROW: dict[str, Any] = {
 
 
 def test_whole_has_a_case_and_a_benchmark_for_every_network() -> None:
-    assert {case.network or name for name, case in whole.CASES.items()} == NETWORKS.keys()
-    assert whole.CASES.keys() <= command.BENCHMARKS.keys()
-    assert {name for group in whole.SHARED_GROUPS.values() for name in group} == set(whole.SHARED)
-    assert {case.board for case in whole.CASES.values()} <= {board.name for board in list_boards()}
+    assert {case.network or name for name, case in cases.CASES.items()} == NETWORKS.keys()
+    assert cases.CASES.keys() <= command.BENCHMARKS.keys()
+    assert {name for group in cases.SHARED_GROUPS.values() for name in group} == set(cases.SHARED)
+    assert {case.board for case in cases.CASES.values()} <= {board.name for board in list_boards()}
 
 
 def test_whole_slowest_engine_is_busy_with_products_that_are_needed() -> None:
