@@ -161,17 +161,22 @@ def find_results(folder: Path, modules: Modules, changes: Callable[[Path, Mappin
 
 def _result(path: Path, modules: Modules, changes: Callable[[Path, Mapping[str, Path]], Any]) -> Result:
     document = json.loads(path.read_text(encoding="utf-8"))
-    name = document.get("benchmark", path.stem) if isinstance(document, dict) else ""
-    command = command_of(path.stem, name)
-    if name not in modules or not command:
+    command = _command(path, document, modules)
+    if not command:
         return Result(path, (), None)
-    sources = code_of(modules[name])
+    sources = code_of(modules[command[0]])
     code = document.get(MADE, {}).get("code")
-    if code is not None and code == code_hash(modules[name], document):
+    if code is not None and code == code_hash(modules[command[0]], document):
         return Result(path, command, ())
     found = changes(path, sources)
     # The hash is sure: where git sees no change, as the result was made before a commit, something has changed.
     return Result(path, command, found or None if code is not None else found)
+
+
+def _command(path: Path, document: Any, modules: Modules) -> tuple[str, ...]:
+    """Return the arguments that make a file; (): nothing does."""
+    name = document.get("benchmark", path.stem) if isinstance(document, dict) else ""
+    return command_of(path.stem, name) if name in modules else ()
 
 
 def command_of(stem: str, name: str) -> tuple[str, ...]:
@@ -230,14 +235,15 @@ def main(arguments: Sequence[str], modules: Modules) -> int:
     listing = actions.add_parser("stale", help="list results whose code has changed, with the command of each")
     listing.add_argument("--json", action="store_true", help="one object on one line")
     making = actions.add_parser("remake", help="make results again that are stale, or those that are named")
-    making.add_argument("names", nargs="*", help="files of benchmarks/results, with or without .json")
+    making.add_argument("names", nargs="*", help="files of benchmarks/results, with or without .json, or benchmarks")
     given = parser.parse_args(arguments)
+    if given.action == "remake" and given.names:
+        return int(bool(remake(_named(RESULTS, given.names, modules))))
     found = find_results(RESULTS, modules, changed_since)
     if given.action == "stale":
         print(json.dumps({"results": [one.row() for one in found]}) if given.json else _listing(found))
         return int(any(one.is_stale for one in found))
-    wanted = _named(found, given.names) if given.names else [one for one in found if one.is_stale]
-    return int(bool(remake(wanted)))
+    return int(bool(remake([one for one in found if one.is_stale])))
 
 
 def _listing(found: Sequence[Result]) -> str:
@@ -245,15 +251,24 @@ def _listing(found: Sequence[Result]) -> str:
     return "\n".join([*(one.line() for one in found), f"{stale} of {len(found)} files are older than their code"])
 
 
-def _named(found: Sequence[Result], names: Sequence[str]) -> list[Result]:
-    """Return the results of these names.
+def _named(folder: Path, names: Sequence[str], modules: Modules) -> list[Result]:
+    """Return the results of these names, whether they are stale or not.
+
+    Parameters
+    ----------
+    names: of files, or of benchmarks, each of which stands for all its files.
 
     Raises
     ------
     SystemExit: there is no such file, or nothing makes it.
     """
-    known = {one.path.stem: one for one in found if one.command}
-    unknown = [name for name in names if name.removesuffix(".json") not in known]
+    documents = {path: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+    known = [Result(path, _command(path, document, modules), None) for path, document in documents.items()]
+    found = {
+        name: [one for one in known if one.command and name in (one.path.name, one.path.stem, one.command[0])]
+        for name in names
+    }
+    unknown = [name for name, results in found.items() if not results]
     if unknown:
         raise SystemExit(f"no benchmark makes {', '.join(unknown)}; 'python -m benchmarks stale' lists what there is")
-    return [known[name.removesuffix(".json")] for name in names]
+    return list(dict.fromkeys(one for results in found.values() for one in results))

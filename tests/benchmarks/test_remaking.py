@@ -87,8 +87,13 @@ def test_remake_rejects_names_that_nothing_makes(
     with pytest.raises(SystemExit, match="no benchmark makes small_c0ffee, other"):
         remaking.main(["remake", "small_c0ffee", "other"], MODULES)
     assert remaking.main(["remake", "small-icebreaker.json"], MODULES) == 0
+    assert remaking.main(["remake", "small-icebreaker", "small"], MODULES) == 0
     assert remaking.main(["remake"], MODULES) == 0
-    assert capsys.readouterr().out.splitlines() == ["['small-icebreaker']", "['peak-old', 'small']"]
+    assert capsys.readouterr().out.splitlines() == [
+        "['small-icebreaker']",
+        "['small-icebreaker', 'small']",
+        "['peak-old', 'small']",
+    ]
 
 
 def test_code_of_holds_the_benchmark_and_what_it_imports_of_nnhw() -> None:
