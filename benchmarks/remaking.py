@@ -15,19 +15,21 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import nnhw
 from benchmarks import cases
 from nnhw.boards import load_board
 from nnhw.families import FAMILIES
 from nnhw.flow.tools.sources import PACKAGE, package_files, sources_of
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
+BENCHMARKS = ROOT / "benchmarks"
+RESULTS = BENCHMARKS / "results"
 MADE = "made"
 """Key of a result that says what made it."""
 
@@ -97,10 +99,30 @@ def made_by(module: str, row: Mapping[str, Any], seconds: float, cpu_seconds: fl
 
 @cache
 def code_of(module: str) -> dict[str, Path]:
-    """Return the files that a benchmark depends on, by name of the module."""
-    found = sources_of(module, PACKAGE, ROOT / "benchmarks")
+    """Return the files that a benchmark depends on, by name of the module.
+
+    Besides what it imports these are modules that it runs by their name, and those behind names such as `nnhw.build`,
+    which are imported at their first use.
+    """
+    found: dict[str, Path] = {}
+    waiting = [module]
+    while waiting:
+        new = sources_of(waiting.pop(), PACKAGE, BENCHMARKS).items() - found.items()
+        found |= new
+        waiting += [name for _, path in new if BENCHMARKS in path.parents for name in _reached(path)]
     measured = package_files() if module in OF_THE_SOURCE else {}
     return found | {name: path for name, path in measured.items() if path.suffix == ".py"}
+
+
+def _reached(path: Path) -> Iterator[str]:
+    """Yield the modules that a file names in strings, and the homes of what it uses of `nnhw` itself."""
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Constant) and str(node.value).startswith(f"{BENCHMARKS.name}."):
+            yield str(node.value)
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == nnhw.__name__:
+            home = getattr(getattr(nnhw, node.attr, None), "__module__", None)
+            if home is not None:
+                yield home
 
 
 def code_hash(module: str, row: Mapping[str, Any]) -> str:

@@ -100,6 +100,8 @@ def test_code_of_holds_the_benchmark_and_what_it_imports_of_nnhw() -> None:
     found = code_of("benchmarks.peak")
     assert {"benchmarks.peak", "nnhw.flow.implementation.place", "nnhw.boards"} <= found.keys()
     assert "benchmarks.doors" not in found
+    assert "nnhw.flow.pipeline" in code_of("benchmarks.bnn_pynq")
+    assert {"benchmarks.people.steps", "nnhw.mapping.mapper"} <= code_of("benchmarks.people.running").keys()
     assert Result(Path("a.json"), (), None).line() == "a.json: kept, no benchmark makes it now"
 
 
