@@ -40,6 +40,8 @@ OF_ONE_BOARD = ("benchmarks.whole", "benchmarks.mnist")
 """Modules that measure on the board that a result names, and on no other."""
 OF_A_FAMILY = ("nnhw.families", "nnhw.hdl.cells")
 """Packages with a module for each device family, of its name."""
+OF_NETLISTS = "nnhw.flow.verification.netlist"
+"""Module that runs netlists; large devices' are not run."""
 
 Modules = Mapping[str, str]
 """Name of a benchmark --> the module that measures."""
@@ -130,16 +132,15 @@ def code_hash(module: str, row: Mapping[str, Any]) -> str:
 
     Comments and docstrings do not change it.
     """
-    sources = code_of(module)
+    case, unused = cases.CASES.get(row.get("benchmark", "")), set[str]()
     if module in OF_ONE_BOARD and "board" in row:
         family = load_board(row["board"]["name"]).family
-        others = {f"{package}.{other}" for package in OF_A_FAMILY for other in FAMILIES if other != family}
-        sources = {name: path for name, path in sources.items() if name not in others}
-    case = cases.CASES.get(row.get("benchmark", ""))
-    if case is None:
-        return sources_hash(sources, as_text=module in OF_THE_SOURCE)
-    digest = sources_hash({name: path for name, path in sources.items() if name != cases.__name__})
-    return hashlib.sha256(f"{digest}:{case}".encode()).hexdigest()
+        unused |= {f"{package}.{other}" for package in OF_A_FAMILY for other in FAMILIES if other != family}
+    if case is not None:
+        unused |= {cases.__name__} if case.placed and case.netlist else {cases.__name__, OF_NETLISTS}
+    sources = {name: path for name, path in code_of(module).items() if name not in unused}
+    digest = sources_hash(sources, as_text=module in OF_THE_SOURCE)
+    return digest if case is None else hashlib.sha256(f"{digest}:{case}".encode()).hexdigest()
 
 
 def sources_hash(sources: Mapping[str, Path], as_text: bool = False) -> str:

@@ -158,3 +158,19 @@ def test_code_hash_of_a_network_goes_by_its_own_case(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(CASES, "tfc_w1a1", replace(CASES["tfc_w1a1"], frames=33))
     changed = [code_hash("benchmarks.whole", row) != old for row, old in zip(rows, before, strict=True)]
     assert changed == [False, True]
+
+
+def test_code_hash_of_a_network_goes_by_how_netlists_run_where_its_netlist_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "netlist.py"
+    monkeypatch.setattr(remaking, "code_of", lambda module: {"nnhw.flow.verification.netlist": source})
+    rows = [
+        {"benchmark": name, "board": {"name": CASES[name].board}}
+        for name in ("cnn_small", "resnet8_w4a4", "resnet8_w2a2")
+    ]
+    hashes = []
+    for text in ("LIMIT = 1", "LIMIT = 2"):
+        source.write_text(text)
+        hashes.append([code_hash("benchmarks.whole", row) for row in rows])
+    assert [one == other for one, other in zip(*hashes, strict=True)] == [False, True, True]

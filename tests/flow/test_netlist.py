@@ -39,12 +39,13 @@ PINS = Pins("clk_0__io", {"rx": "uart_0__rx__io"}, {"tx": "uart_0__tx__io"})
 PROGRESS = SilentProgress()
 
 
-def synthesize_net(folder: Path, board: Board) -> tuple[Path, int]:
+def synthesize_net(folder: Path, board: Board, least_hz: int = 0) -> tuple[Path, int]:
     """Return a build folder with a netlist that has memories, DSP blocks and carry chains; its clock."""
     (folder / "net.py").write_text(CONV_NET, encoding="utf-8")
     options = Options(style="streaming", target_fps=100_000)
     build = build_file(str(folder / "net.py"), board.name, options, out=folder / "b", stop_at="map")
-    settings, accelerator = usable_clocks(board)[0], Accelerator.load(build.path)
+    settings = next(clock for clock in usable_clocks(board) if clock.output_hz >= least_hz)
+    accelerator = Accelerator.load(build.path)
     design = make_top(lambda hz: make_linked_device(accelerator, hz, board.host_link, board.flash), board, settings)
     netlist = synthesize(design.rtlil, board, build.path, dsp=True)
     assert netlist.resources.dsp
@@ -55,7 +56,9 @@ def synthesize_net(folder: Path, board: Board) -> tuple[Path, int]:
 @pytest.fixture(scope="module", params=["icebreaker", "ulx3s_25f"])
 def synthesized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, int]:
     """A folder of `synthesize_net`; its board; its clock."""
-    folder, clock_hz = synthesize_net(tmp_path_factory.mktemp("netlist"), load_board(request.param))
+    # 16.75 cycles in a bit: a bench gives it 17, and takes its bytes a little later than the line would.
+    least_hz = {"icebreaker": 50_250_000}.get(request.param, 0)
+    folder, clock_hz = synthesize_net(tmp_path_factory.mktemp("netlist"), load_board(request.param), least_hz)
     return folder, request.param, clock_hz
 
 
@@ -69,9 +72,9 @@ def test_netlist_computes_the_model_through_the_pins_of_each_link(tmp_path: Path
 
 def test_netlist_computes_the_model(synthesized: tuple[Path, str, int]) -> None:
     folder, board, clock_hz = synthesized
-    run = run_netlist(folder, load_board(board), clock_hz, 3, PROGRESS)
+    run = run_netlist(folder, load_board(board), clock_hz, 64, PROGRESS)
     assert run.equal
-    assert (run.samples, run.mismatches, run.bad_frames) == (3, 0, 0)
+    assert (run.samples, run.mismatches, run.bad_frames) == (64, 0, 0)
 
 
 def test_netlist_shows_a_product_whose_clock_is_cut(synthesized: tuple[Path, str, int], tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,6 +41,7 @@ from nnhw.flow.virtual.sensor import HEADERS, PRODUCT
 from nnhw.flow.virtual.virtual_board import CompiledHardware
 from nnhw.hdl.sensors.pins import RESULT, SENSOR
 from nnhw.hdl.sensors.results import LABEL_BITS
+from nnhw.links import BoardLink
 
 _HERE = Path(__file__).parent
 _TIMESCALE = "`timescale 1ps / 1ps\n"
@@ -150,8 +152,14 @@ def open_netlist(folder: Path, board: Board, clock_hz: int, progress: Progress) 
         # Loaded inside of the block: without a cache the library lies in the scratch folder.
         quiet_cycles = bench.idle_bits * cycles_per_s // line.rates(clock_hz)[0]
         hardware = CompiledHardware(library, quiet_cycles=quiet_cycles)
-    link = HardwareLink(hardware, cycles_per_s, "netlist", line.bytes_per_s(clock_hz), flow_controlled=bench.waits)
+    link = HardwareLink(hardware, cycles_per_s, "netlist", _bytes_per_s(line, clock_hz), flow_controlled=bench.waits)
     return open_link(folder, link, clock_hz=clock_hz, progress=progress.advance)
+
+
+def _bytes_per_s(line: BoardLink, clock_hz: int) -> float:
+    """Return how many bytes per second a bench takes: its bits have whole cycles, so it may be slower than the line."""
+    cycles = (line.own_clock_hz or clock_hz) / line.rates(clock_hz)[0]
+    return line.bytes_per_s(clock_hz) * min(1, cycles / math.floor(cycles + 0.5))
 
 
 def compile_netlist(folder: Path, board: Board, clock_hz: int, cache: Path, compiler: Compiler | None = None) -> Path:
