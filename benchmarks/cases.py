@@ -55,8 +55,8 @@ CASES: dict[str, Case] = {
     "ds_cnn_w8a8_85f": Case("ulx3s_85f", "ds_cnn_w8a8", frames=2, seeds=1, netlist=0, clock_hz=66.6e6, target_fps=8000),
     "cnv_half_w2a2": Case("ulx3s_25f", frames=2, seeds=2),
     "cnv_w1a1": Case("ulx3s_85f", frames=2, patterns=1, seeds=2, netlist=0, clock_hz=82e6, target_fps=10_000),
-    # One engine for all layers. Clocks that are asked for are the fastest that held: left to itself, a build takes a
-    # slower one where the serial port has so much more baud with it that the host gets more results.
+    # One engine for all layers. The clocks asked for are known to hold. Left to itself, a build takes a slower one if
+    # the serial port has so much more baud with it that the host gets more results, at a lower rate of the engine.
     "ds_cnn_w8a8_shared": Case("icebreaker", "ds_cnn_w8a8", "shared", frames=3, seeds=1),
     "ds_cnn_all4_shared": Case("icebreaker", "ds_cnn_all4", "shared", frames=3, seeds=2, clock_hz=48.75e6),
     "ds_cnn_all2_shared": Case("icebreaker", "ds_cnn_all2", "shared", frames=3, seeds=2, clock_hz=45.75e6),

@@ -41,7 +41,7 @@ OF_ONE_BOARD = ("benchmarks.whole", "benchmarks.mnist")
 OF_A_FAMILY = ("nnhw.families", "nnhw.hdl.cells")
 """Packages with a module for each device family, of its name."""
 OF_NETLISTS = "nnhw.flow.verification.netlist"
-"""Module that runs netlists; large devices' are not run."""
+"""Module that simulates netlists, which counts where one is simulated, not for large devices."""
 
 Modules = Mapping[str, str]
 """Name of a benchmark --> the module that measures."""
