@@ -88,6 +88,7 @@ class Graph:
         # follows from the nodes.
         object.__setattr__(self, "constants", MappingProxyType({k: _frozen(v) for k, v in self.constants.items()}))
         object.__setattr__(self, "_by_name", {node.name: node for node in self.nodes})
+        object.__setattr__(self, "_places", {node.name: place for place, node in enumerate(self.nodes)})
 
     def node(self, name: str) -> Node:
         """Return the node with this name. Raises: IrError if there is none."""
@@ -95,6 +96,11 @@ class Graph:
         if name not in by_name:
             raise IrError(f"graph '{self.name}' has no node '{name}'")
         return by_name[name]
+
+    def in_order(self, names: Iterable[str]) -> tuple[Node, ...]:
+        """Return the nodes with these names, as they stand in the graph."""
+        places: dict[str, int] = self.__dict__["_places"]
+        return tuple(map(self.node, sorted(names, key=places.__getitem__)))
 
     @property
     def loops(self) -> tuple[tuple[Node, Scan], ...]:

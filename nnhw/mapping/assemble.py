@@ -93,6 +93,7 @@ class _Assembler:
         self.readers = readers
         self.slowest = slowest
         self.with_buffers = with_buffers
+        self._constant: list[bool] = []
         self._ports: dict[str, list[_Port]] = {}
         self._names: Counter[str] = Counter()
 
@@ -142,6 +143,7 @@ class _Assembler:
         self._names[base] += 1
         sources = tuple(port.source for port in inputs)
         self.stages.append(Stage(f"{base}{number or ''}", layer, node, config, sources, output, products))
+        self._constant.append(all(map(self._is_constant, inputs)))
         return _Port((len(self.stages) - 1, 0), output)
 
     def convert(self, layer: str, port: _Port, lanes: int) -> _Port:
@@ -178,10 +180,7 @@ class _Assembler:
     def _is_constant(self, port: _Port) -> bool:
         """Return whether nothing of the input is in a stream: then it is there whenever it is taken."""
         index = port.source[0]
-        if index < 0:
-            return False
-        sources = self.stages[index].sources
-        return all(self._is_constant(_Port(source, port.stream)) for source in sources)
+        return index >= 0 and self._constant[index]
 
     def smooth(self, layer: str, port: _Port, cycles: int) -> _Port:
         """Put a FIFO behind an engine if its bursts of results would have to wait so long that it became the slowest.

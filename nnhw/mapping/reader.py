@@ -319,15 +319,18 @@ class _Reader:
         inputs = tuple(self._cast(name, wanted, node) for name in node.inputs)
         turns, *parts = self._turns(node.inputs, node.op.axis)
         common = self._common(node, [node.name], inputs, None)
-        constants = len(list(itertools.takewhile(self._is_constant, inputs)))
+        constants = len(list(itertools.takewhile(self._constant_streams().__contains__, inputs)))
         self._add(
             ConcatLayer(**common, parts=tuple(parts), turns=turns, extent=extent, constants=constants), [node.name]
         )
 
-    def _is_constant(self, stream: str) -> bool:
-        """Return whether nothing of the input is in a stream."""
-        made = next((layer for layer in self.layers if layer.node == stream), None)
-        return made is not None and all(map(self._is_constant, made.inputs))
+    def _constant_streams(self) -> set[str]:
+        """Return the streams with nothing of the input in them."""
+        found = set[str]()
+        for layer in self.layers:
+            if found.issuperset(layer.inputs):
+                found.add(layer.node)
+        return found
 
     def broadcast(self, node: Node) -> None:
         """Read constants for each image."""

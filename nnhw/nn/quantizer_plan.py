@@ -178,7 +178,7 @@ class QuantizerPlan:
             constants = [operand for operand in node.all_input_nodes if operand in self._constants]
             if node not in self._values or not constants or node in self._weights:
                 continue
-            operands = [operand for operand in node.all_input_nodes if operand in self._values]
+            operands = self._operands(node)
             if self._name(node) in CONCATS:
                 # In front of its repetition, a constant is quantized once, and not once for each image.
                 roots = [root_of(operand) for operand in constants]
@@ -230,7 +230,7 @@ class QuantizerPlan:
             return
         if name in MODES:
             self._check_mode(node, *MODES[name])
-        operands = [operand for operand in node.all_input_nodes if operand in self._values]
+        operands = self._operands(node)
         if name in PRODUCTS and self._mixing.reads_two(node, self._values):
             self._mixing.products.add(node)
         elif name in WEIGHTED and node.op != "call_module":
@@ -276,7 +276,7 @@ class QuantizerPlan:
         A function of one value, such as y * sigmoid(y), is evaluated for each number that it can have. Where these are
         too many sums of a layer, the value gets a quantizer, too.
         """
-        operands = [operand for operand in node.all_input_nodes if operand in self._values]
+        operands = self._operands(node)
         starts = self._starts(operands)
         if len(starts) > 1 and self._name(node) in CONDITIONS:
             self._refuse_condition(node, starts)
@@ -365,7 +365,7 @@ class QuantizerPlan:
     def _sources(self, node: fx.Node) -> list[fx.Node]:
         """Return the values whose elements a node only moves or concatenates; the node itself if it computes."""
         if self._name(node) in CONCATS or (self._name(node) in MOVES and node.op != "placeholder"):
-            before = [operand for operand in node.all_input_nodes if operand in self._values]
+            before = self._operands(node)
             # A move may read sizes of another value, as view_as does; its elements come from the first operand.
             before = before if self._name(node) in CONCATS else before[:1]
             return [source for operand in before for source in self._sources(operand)]
@@ -415,9 +415,11 @@ class QuantizerPlan:
         for node in [*self._mixing.inner, *self._mixing.norms]:
             self._mixed[node] = self._sources(self._mixing.operand(node))[0]
         signed = dict.fromkeys(self.groups.values(), False)
-        inputs = {leader for node, leader in self.groups.items() if self._is_input(node)}
+        given = self._given()
+        nonnegative = self._nonnegative(given)
+        inputs = {leader for node, leader in self.groups.items() if node in given}
         for node, leader in self.groups.items():
-            signed[leader] |= not self._nonnegative(node)
+            signed[leader] |= node not in nonnegative
         for node, leader in self.groups.items():
             # Each node gets a quantizer of its own; those of a group are equal, as they have the same observations.
             bits = input_bits if leader in inputs else act_bits
@@ -442,28 +444,48 @@ class QuantizerPlan:
         self._graph_module.add_module(name, module)
         return name
 
-    def _is_input(self, node: fx.Node) -> bool:
-        """Return whether a value is the model's input, or a function of it without layers, such as a batch norm."""
-        operands = [operand for operand in node.all_input_nodes if operand in self._values]
-        reads_codes = self._name(node) in WEIGHTED | PRODUCTS | NORMS | AVERAGES
-        if node.op == "placeholder":
-            return True
-        return bool(operands) and not reads_codes and all(map(self._is_input, operands))
+    def _given(self) -> set[fx.Node]:
+        """Return the model's input, and functions of it without layers, such as a batch norm."""
+        found, reads_codes = set[fx.Node](), WEIGHTED | PRODUCTS | NORMS | AVERAGES
+        for node in self._graph.nodes:
+            operands = self._operands(node)
+            follows = operands and found.issuperset(operands) and self._name(node) not in reads_codes
+            if node.op == "placeholder" or follows:
+                found.add(node)
+        return found
 
-    def _nonnegative(self, node: fx.Node) -> bool:
-        """Return whether a value is never below zero: known from its operation, at the input from the data."""
-        name = self._name(node)
-        if self._is_input(node) or node not in self._values:
-            return node in self.groups and self._least[self.groups[node]] >= 0
-        operands = [operand for operand in node.all_input_nodes if operand in self._values]
+    def _nonnegative(self, given: set[fx.Node]) -> set[fx.Node]:
+        """Return the values that are never below zero: known from their operation, at the input from the data.
+
+        Parameters
+        ----------
+        given: see `_given`.
+        """
+        found = set[fx.Node]()
+        for node in self._graph.nodes:
+            if node in given or node not in self._values:
+                is_found = node in self.groups and self._least[self.groups[node]] >= 0
+            else:
+                is_found = self._never_falls_below(node, found)
+            if is_found:
+                found.add(node)
+        return found
+
+    def _never_falls_below(self, node: fx.Node, nonnegative: set[fx.Node]) -> bool:
+        """Return whether a value is never below zero, where those of its operands that are not are known."""
+        name, operands = self._name(node), self._operands(node)
         if name in NONNEGATIVE:
             return True
         # A sum or a product with a constant has one operand here, and the constant may be negative.
         if name in ("hardtanh", "clamp", "clamp_min", "clip"):
             return self._lower_bound(node) >= 0
         if name in AVERAGES or name in MOVES or name in CONCATS or (name in ("add", "mul") and len(operands) > 1):
-            return all(self._nonnegative(operand) for operand in operands)
+            return nonnegative.issuperset(operands)
         return False
+
+    def _operands(self, node: fx.Node) -> list[fx.Node]:
+        """Return the values that a node reads, without constants."""
+        return [operand for operand in node.all_input_nodes if operand in self._values]
 
     def _lower_bound(self, node: fx.Node) -> float:
         module = self._modules.get(str(node.target)) if node.op == "call_module" else None

@@ -187,7 +187,7 @@ def find_region(graph: Graph, quantizer: Node) -> Region | None:
         found[node.name] = node
         if not isinstance(node.op, Dequantize):
             waiting += [data for data in graph.data_inputs(node) if data.name not in found]
-    nodes = tuple(node for node in graph.nodes if node.name in found)
+    nodes = graph.in_order(found)
     inputs = [node for node in nodes if isinstance(node.op, Input)]
     entries = [graph.data_inputs(node)[0] for node in nodes if isinstance(node.op, Dequantize)]
     sources = tuple({node.name: node for node in entries}.values())
