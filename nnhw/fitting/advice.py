@@ -13,7 +13,7 @@ from nnhw.ir import Graph
 
 from .narrowing import NotNarrowedError
 from .sweep import devices, plain_variant, variants
-from .trials import FitTrial, Form, Variant
+from .trials import FitTrial, LoweredVariant, Variant
 
 MOST_SECONDS = 60.0
 """Once so many seconds are over, a build that does not fit maps no further form of the network to give advice."""
@@ -69,7 +69,7 @@ def _fitting(found: Sequence[FitTrial]) -> tuple[FitTrial, ...]:
 
 def _candidates(
     graph: Graph, board: Board, found: Sequence[FitTrial], progress: Progress
-) -> Iterator[tuple[Form, Board]]:
+) -> Iterator[tuple[LoweredVariant, Board]]:
     """Yield the next form of a network, and a board to map that on.
 
     `found` has the trials made until then.
@@ -79,17 +79,17 @@ def _candidates(
     own, same = next(forms)
     plain = plain_variant(graph)
     if plain is not None:
-        yield Form(*plain, progress), board
+        yield LoweredVariant(*plain, progress), board
     try:
         for variant, form in forms:
             # `found` is the caller's list and grows between two yields: what fits already makes forms that take more
             # away pointless.
             if not any(one.fits and _is_nearer(one.variant, variant) for one in found):
-                yield Form(variant, form, progress), board
+                yield LoweredVariant(variant, form, progress), board
     except NotNarrowedError as error:
         progress.note(f"fewer bits were not tried: {error}")
     # Lowered once, and only if some board is tried: all of them get the same integers.
-    given = Form(own, same, progress)
+    given = LoweredVariant(own, same, progress)
     for other, _ in devices(()):
         larger = other.resources.lc > board.resources.lc
         if larger and not any(one.fits and one.variant.own and one.board.family == other.family for one in found):

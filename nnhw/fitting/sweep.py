@@ -16,7 +16,7 @@ from nnhw.ir import Graph
 from nnhw.notebook import facts_table
 
 from .narrowing import BITS_MIN, NotNarrowedError, activations_of, narrowed, width_of, with_plain_activations
-from .trials import FitTrial, Form, Variant
+from .trials import FitTrial, LoweredVariant, Variant
 
 if TYPE_CHECKING:
     import torch
@@ -226,7 +226,7 @@ def _fits(
         for variant, captured in variants(graph, widths):
             # Unless widths were named, fewer bits are tried only where the network as it is does not fit.
             fitting = {one.board.name for one in trials if one.fits and widths is None}
-            form = Form(variant, captured, progress)
+            form = LoweredVariant(variant, captured, progress)
             trials += [form.attempt(board, alike, options) for board, alike in boards if board.name not in fitting]
     except NotNarrowedError as error:
         if widths is not None:

@@ -90,7 +90,7 @@ class FitTrial:
 
 
 @dataclass(frozen=True, eq=False)
-class Form:
+class LoweredVariant:
     """A variant's graph, which is lowered once for all boards.
 
     Parameters

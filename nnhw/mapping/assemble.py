@@ -173,7 +173,7 @@ class _Assembler:
         """
         if not self.with_buffers or port.source[0] < 0:
             return port
-        if not isinstance(self.stages[port.source[0]].config, ForkConfig):
+        if self.stages[port.source[0]].config.o_ports == 1:
             return port
         return self.buffer(layer, port, BUFFER_DEPTH)
 

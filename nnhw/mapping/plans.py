@@ -111,17 +111,16 @@ class Planner:
         self._pairs: dict[tuple[IntType | int, ...], bool] = {}
         self._last_cost: tuple[EngineConfig, Cost] | None = None
         self._windows: dict[tuple[str | int, ...], WindowConfig] = {}
-        self._window_costs: dict[WindowConfig, Cost] = {}
+        # By identity: these are kept above, and equal ones are the same.
+        self._window_costs: dict[int, Cost] = {}
 
     def cost(self, plan: LayerPlan) -> Cost:
         """Return the resources of the engines of a plan."""
         return sum(map(self._cost, plan.configs), Cost())
 
     def _cost(self, config: EngineConfig) -> Cost:
-        if isinstance(config, WindowConfig):
-            if config not in self._window_costs:
-                self._window_costs[config] = cost(config, self.family)
-            return self._window_costs[config]
+        if (known := self._window_costs.get(id(config))) is not None:
+            return known
         # Arrays are costly to price: their weights are looked at bit by bit.
         if self._last_array is None or config is not self._last_array[1]:
             return cost(config, self.family)
@@ -382,7 +381,8 @@ class Planner:
         lanes, memory = (folding.channel_lanes, folding.row_lanes), (folding.roomy, folding.large, folding.lut_buffer)
         key = layer.name, repeats, *lanes, *memory
         if key not in self._windows:
-            self._windows[key] = self._made_window(layer, folding, repeats)
+            self._windows[key] = window = self._made_window(layer, folding, repeats)
+            self._window_costs[id(window)] = cost(window, self.family)
         return self._windows[key]
 
     def _made_window(self, layer: WindowLayer, folding: Folding, repeats: int) -> WindowConfig:

@@ -19,7 +19,7 @@ from nnhw.mapping.reader import read_layers
 from nnhw.mapping.shared.program.bands import Bands, banded, most_tasks
 from nnhw.mapping.shared.program.fusion import Fusion, fused, fused_cycles, lay_out_fused
 from nnhw.mapping.shared.program.memory_plan import MemoryPlan, input_too_large, memory_map, plan_memory, too_large
-from nnhw.mapping.shared.program.network import TaskNetwork, read_network
+from nnhw.mapping.shared.program.task_network import TaskNetwork, read_network
 from nnhw.mapping.shared.program.tasks import STREAMING
 from nnhw.mapping.shared.program.tensors import Tensor, lay_out
 from nnhw.mapping.shared.program.tiles import Tiler

@@ -21,7 +21,7 @@ from nnhw.mapping.reader import read_layers
 from nnhw.mapping.schedule import StreamNetwork
 from nnhw.mapping.settling import settle
 from nnhw.mapping.shared.compile import Compiled, network_of
-from nnhw.mapping.shared.program.network import TaskNetwork
+from nnhw.mapping.shared.program.task_network import TaskNetwork
 from nnhw.mapping.shared.program.tasks import STREAMING
 from nnhw.mapping.shared.search.arrays import (
     choose_array,

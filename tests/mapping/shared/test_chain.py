@@ -17,7 +17,7 @@ from nnhw.mapping.budget import Budget
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.shared import choose_array, compile_network, network_of
 from nnhw.mapping.shared.program import needs
-from nnhw.mapping.shared.program.network import TaskNetwork
+from nnhw.mapping.shared.program.task_network import TaskNetwork
 from nnhw.mapping.shared.search import chain as search
 from nnhw.mapping.shared.search.arrays import cost_fits
 from nnhw.mapping.shared.search.chain import EngineChain, choose_chain, thinned

@@ -15,7 +15,7 @@ from nnhw.mapping.shared import choose_array, compile_body, compile_network, net
 from nnhw.mapping.shared.compile import tilers_of
 from nnhw.mapping.shared.program.fusion import Fusion, fusable, fused_cycles
 from nnhw.mapping.shared.program.memory_plan import ProgramTooLarge
-from nnhw.mapping.shared.program.network import TaskNetwork
+from nnhw.mapping.shared.program.task_network import TaskNetwork
 from nnhw.mapping.shared.program.tensors import lay_out
 from nnhw.mapping.shared.search.arrays import compiled_choice
 from nnhw.mapping.shared.search.fitting import compile_fitting

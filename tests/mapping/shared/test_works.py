@@ -15,7 +15,7 @@ from nnhw.mapping.budget import Budget
 from nnhw.mapping.shared import network_of
 from nnhw.mapping.shared.compile import program_words, tilers_of
 from nnhw.mapping.shared.program.memory_plan import plan_memory
-from nnhw.mapping.shared.program.network import TaskNetwork
+from nnhw.mapping.shared.program.task_network import TaskNetwork
 from nnhw.mapping.shared.program.tasks import Task
 from nnhw.mapping.shared.program.tensors import Tensor, lay_out
 from nnhw.mapping.shared.program.tiles import Tiler

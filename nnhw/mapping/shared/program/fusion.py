@@ -18,7 +18,7 @@ import numpy as np
 from nnhw.engines.shared import ArrayConfig, Compute
 from nnhw.engines.shared.cycles import fixed_cycles
 from nnhw.mapping.shared.program.bands import rows_of
-from nnhw.mapping.shared.program.network import TaskNetwork
+from nnhw.mapping.shared.program.task_network import TaskNetwork
 from nnhw.mapping.shared.program.tasks import Task
 from nnhw.mapping.shared.program.tensors import Tensor, lay_out
 from nnhw.mapping.shared.program.tiles import Tiler

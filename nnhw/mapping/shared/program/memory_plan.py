@@ -14,7 +14,7 @@ import numpy as np
 from nnhw.engines.shared import ArrayConfig
 from nnhw.errors import MappingError
 from nnhw.mapping.shared.program.fusion import Fusion, band_reads, band_writes
-from nnhw.mapping.shared.program.network import TaskNetwork
+from nnhw.mapping.shared.program.task_network import TaskNetwork
 from nnhw.mapping.shared.program.tasks import STREAMING
 from nnhw.mapping.shared.program.tensors import Tensor
 from nnhw.mapping.shared.program.tiles import Tiler

@@ -16,7 +16,7 @@ from nnhw.errors import MappingError
 from nnhw.families import Family
 from nnhw.ir import IntType
 from nnhw.mapping.shared.program.lines import Line, at_shift, signed_bits, tie_range
-from nnhw.mapping.shared.program.network import TaskNetwork
+from nnhw.mapping.shared.program.task_network import TaskNetwork
 from nnhw.mapping.shared.program.tasks import STREAMING, Task
 from nnhw.mapping.shared.program.tensors import Tensor, lay_out
 from nnhw.mapping.shared.program.tiles import Tiler

@@ -13,7 +13,7 @@ import numpy as np
 from nnhw.engines.shared import ArrayConfig
 from nnhw.errors import MappingError
 from nnhw.mapping.layers import ConcatLayer
-from nnhw.mapping.shared.program.network import StoredValue, TaskNetwork
+from nnhw.mapping.shared.program.task_network import StoredValue, TaskNetwork
 from nnhw.mapping.shared.program.tasks import STREAMING, Task
 
 

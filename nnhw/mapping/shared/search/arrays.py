@@ -33,7 +33,7 @@ from nnhw.mapping.shared.program.needs import (
     with_rows,
     with_widths,
 )
-from nnhw.mapping.shared.program.network import TaskNetwork
+from nnhw.mapping.shared.program.task_network import TaskNetwork
 from nnhw.mapping.shared.search.array_cost import array_cost
 from nnhw.mapping.shared.search.fitting import compile_fitting
 from nnhw.mapping.shared.search.works import Work, Works, together

@@ -15,7 +15,7 @@ from nnhw.ir import Graph, extract
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.shared.compile import compile_network, network_of
-from nnhw.mapping.shared.program.network import TaskNetwork
+from nnhw.mapping.shared.program.task_network import TaskNetwork
 from nnhw.mapping.shared.search.arrays import Choice, cost_fits, weights_exceed, with_blocks
 from nnhw.mapping.shared.search.partition import is_cut
 from nnhw.mapping.shared.search.segments import Arrays, Option, Segment, frontier, segment_of

@@ -12,7 +12,7 @@ from nnhw.ir import Graph
 from nnhw.mapping.shared.compile import Compiled, compile_network, network_of, program_words, tilers_of
 from nnhw.mapping.shared.program.fusion import Fusion, fusable, fused_cycles, kept_rows, lay_out_fused, leaves_by_pixel
 from nnhw.mapping.shared.program.memory_plan import MemoryPlan, ProgramTooLarge, find_lives, plan_memory
-from nnhw.mapping.shared.program.network import TaskNetwork
+from nnhw.mapping.shared.program.task_network import TaskNetwork
 from nnhw.mapping.shared.program.tensors import Tensor, lay_out
 from nnhw.mapping.shared.settings import MEMORY
 

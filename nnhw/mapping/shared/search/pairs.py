@@ -22,7 +22,7 @@ from nnhw.mapping.cost import cost
 from nnhw.mapping.shared.compile import Compiled, compile_network
 from nnhw.mapping.shared.program.bands import Bands
 from nnhw.mapping.shared.program.memory_plan import ProgramTooLarge
-from nnhw.mapping.shared.program.network import TaskNetwork
+from nnhw.mapping.shared.program.task_network import TaskNetwork
 from nnhw.mapping.shared.search.arrays import (
     Choice,
     by_speed,

@@ -23,7 +23,7 @@ from nnhw.mapping.layers import Layer
 from nnhw.mapping.shared.compile import compile_network
 from nnhw.mapping.shared.program.memory_plan import Life, find_lives
 from nnhw.mapping.shared.program.needs import Known, activation_bits, task_needs, weight_bits, with_rows
-from nnhw.mapping.shared.program.network import TaskNetwork
+from nnhw.mapping.shared.program.task_network import TaskNetwork
 from nnhw.mapping.shared.program.tasks import Task
 from nnhw.mapping.shared.program.tensors import Tensor, lay_out
 from nnhw.mapping.shared.program.tiles import Tiler

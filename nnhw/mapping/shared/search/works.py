@@ -12,7 +12,7 @@ from nnhw.engines.shared.cycles import fixed_cycles
 from nnhw.engines.shared.records import head_words
 from nnhw.errors import MappingError
 from nnhw.mapping.shared.program.lines import signed_bits
-from nnhw.mapping.shared.program.network import TaskNetwork
+from nnhw.mapping.shared.program.task_network import TaskNetwork
 from nnhw.mapping.shared.program.tasks import Task
 from nnhw.mapping.shared.program.tensors import Tensor, lay_out
 from nnhw.mapping.shared.program.tiles import Tiler, task_sums
