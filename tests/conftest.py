@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -43,6 +45,19 @@ example_input = torch.rand(4, 1, 4, 4) - 0.5
 
 
 WriteNet = Callable[[int], str]
+
+
+SHALLOW = 200
+"""Frames of Python that `shallow_stack` leaves."""
+
+
+@pytest.fixture
+def shallow_stack() -> Iterator[None]:
+    """Let Python's stack have few more frames, so that what follows a network by recursion fails on a short one."""
+    usual = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + SHALLOW)
+    yield
+    sys.setrecursionlimit(usual)
 
 
 @pytest.fixture

@@ -205,6 +205,15 @@ def test_weights_in_block_ram_wait_in_a_register_on_the_ecp5() -> None:
     assert line_buffers(ICE40, 20)[1] == [False, False]
 
 
+@pytest.mark.usefixtures("shallow_stack")
+def test_layers_are_followed_back_to_the_input_without_recursion() -> None:
+    body = make_body((2,), U4, [*[LayerSpec(2, steps=15)] * 100, LayerSpec(2, steps=0)])
+    space = DesignSpace(body, read_layers(body), ECP5)
+    expected = space.expected_cost([Folding(channel_lanes=1, row_lanes=1, pe=1, hop=1, drain=1)] * 101)
+    assert expected is not None
+    assert expected.lc > 100
+
+
 def test_mapping_with_target_is_the_smallest_that_reaches_it() -> None:
     body = make_body((784,), BIPOLAR, MLP)
     costs = []

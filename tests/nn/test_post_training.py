@@ -641,6 +641,24 @@ def test_quantize_puts_a_quantizer_in_front_of_average_pooling(layers: tuple[nn.
     lower(graph)
 
 
+@pytest.mark.usefixtures("shallow_stack")
+def test_quantize_follows_functions_without_recursion() -> None:
+    class Deep(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            for _ in range(200):
+                x = functional.relu(x)
+            return self.layer(x)
+
+    inputs = torch.rand(8, 4)
+    model = Deep().eval()
+    error = (nnhw.quantize(model, inputs)(inputs) - model(inputs)).abs().max().item()
+    assert error < 0.05
+
+
 def test_quantize_rejects_an_empty_dataset() -> None:
     with pytest.raises(InputError, match="calibration data is empty"):
         nnhw.quantize(nn.Sequential(nn.Linear(4, 3)), Numbered(0))
