@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nnhw.boards import load_board
 from nnhw.flow.implementation.cells import Cell, loads_of, undriven
 from nnhw.flow.implementation.resets import SHARE, SPREAD, copy_resets
+from nnhw.flow.implementation.rewriting import rewrite
 
 CLOCK, RESET, REQUEST, EARLIER = 2, 3, 4, 5
 
@@ -28,7 +32,7 @@ def design(parts: dict[str, int]) -> dict[str, Any]:
     cells["top.earlier_reg"] = register("0", EARLIER, REQUEST)
     cells["top.reset_reg"] = register("0", RESET, EARLIER)
     ports = {"request": {"direction": "input", "bits": [REQUEST]}, "clock": {"direction": "input", "bits": [CLOCK]}}
-    return {"cells": cells, "ports": ports}
+    return {"cells": cells, "ports": ports, "netnames": {}}
 
 
 @pytest.mark.parametrize("number", [SPREAD, SPREAD + 1])
@@ -71,3 +75,13 @@ def test_a_register_in_front_that_something_else_reads_is_not_copied() -> None:
     assert copy_resets(module) == 4
     assert [name for name in module["cells"] if "earlier_reg_copy" in name] == []
     assert len(loads_of(module)[EARLIER]) == 4 + len(["reset_reg", "gate"])
+
+
+@pytest.mark.parametrize(("board", "copies"), [("ulx3s_85f", 4), ("ulx3s_25f", 0)])
+def test_only_large_devices_have_copies(board: str, copies: int, tmp_path: Path) -> None:
+    netlist = tmp_path / "design.json"
+    module = design(dict.fromkeys(("top.a", "top.b", "top.c", "top.d"), SHARE))
+    netlist.write_text(json.dumps({"modules": {"top": module}}), encoding="utf-8")
+    rewrite(netlist, load_board(board))
+    cells = json.loads(netlist.read_text(encoding="utf-8"))["modules"]["top"]["cells"]
+    assert sum("top.reset_reg_copy" in name for name in cells) == copies

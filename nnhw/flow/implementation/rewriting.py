@@ -19,9 +19,13 @@ from nnhw.flow.implementation.resets import copy_resets
 REWRITES: dict[str, tuple[Callable[[Module], int], ...]] = {
     # Its carry is a part of each logic cell, and its block RAMs have no output registers.
     "ice40": (),
-    "ecp5": (shorten_chains, absorb_registers, copy_resets),
+    "ecp5": (shorten_chains, absorb_registers),
 }
 """Functions that rewrite a module of a netlist, one row for each family; each returns how much it changed."""
+
+LARGE_REWRITES: dict[str, tuple[Callable[[Module], int], ...]] = {"ecp5": (copy_resets,)}
+"""Those of large devices besides. On others wires are short, and copies of a reset cost places, as a tile has two of them
+at most: on an ECP5-25F with three quarters of its flip-flops taken, cells found no place with a copy for each part."""
 
 LARGE_LC = 30_000
 """Number of logic cells above which block RAMs, and crowded DSP blocks, get places before nextpnr's placer runs.
@@ -59,7 +63,8 @@ def _rewrite(module: Module, board: Board, order: Mapping[str, int], notes: list
     # A net may have been without a driver before; only what a step has lost is its mistake.
     before = undriven(module)
     family = FAMILIES[board.family]
-    changed: list[int] = [step(module) for step in REWRITES[family.name]]
+    steps = REWRITES[family.name] + (LARGE_REWRITES.get(family.name, ()) if family.is_large(board.device) else ())
+    changed: list[int] = [step(module) for step in steps]
     sites = family.tools.sites(board.device)
     if sites.block_rams and _is_large(module, board):
         plan = arrange(module, sites, order)
