@@ -24,8 +24,9 @@ REWRITES: dict[str, tuple[Callable[[Module], int], ...]] = {
 """Functions that rewrite a module of a netlist, one row for each family; each returns how much it changed."""
 
 LARGE_REWRITES: dict[str, tuple[Callable[[Module], int], ...]] = {"ecp5": (copy_resets,)}
-"""Those of large devices besides. On others wires are short, and copies of a reset cost places, as a tile has two of them
-at most: on an ECP5-25F with three quarters of its flip-flops taken, cells found no place with a copy for each part."""
+"""Those of large devices besides. On others wires are short, and copies of a reset cost places, as a tile has room for
+two resets: on an ECP5-25F with three quarters of its flip-flops taken, cells found no place with a copy for each part.
+"""
 
 LARGE_LC = 30_000
 """Number of logic cells above which block RAMs, and crowded DSP blocks, get places before nextpnr's placer runs.
