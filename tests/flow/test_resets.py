@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,11 +78,15 @@ def test_a_register_in_front_that_something_else_reads_is_not_copied() -> None:
     assert len(loads_of(module)[EARLIER]) == 4 + len(["reset_reg", "gate"])
 
 
-@pytest.mark.parametrize(("board", "copies"), [("ulx3s_85f", 4), ("ulx3s_25f", 0)])
-def test_only_large_devices_have_copies(board: str, copies: int, tmp_path: Path) -> None:
-    netlist = tmp_path / "design.json"
+@pytest.mark.parametrize(
+    ("name", "share", "copies"), [("ulx3s_85f", 0.69, 4), ("ulx3s_85f", 0.71, 0), ("ulx3s_25f", 0.69, 0)]
+)
+def test_only_large_devices_with_room_have_copies(name: str, share: float, copies: int, tmp_path: Path) -> None:
+    netlist, board = tmp_path / "design.json", load_board(name)
     module = design(dict.fromkeys(("top.a", "top.b", "top.c", "top.d"), SHARE))
+    count = len(module["cells"])
+    board = replace(board, resources=replace(board.resources, ff=round(count / share)))
     netlist.write_text(json.dumps({"modules": {"top": module}}), encoding="utf-8")
-    rewrite(netlist, load_board(board))
+    rewrite(netlist, board)
     cells = json.loads(netlist.read_text(encoding="utf-8"))["modules"]["top"]["cells"]
-    assert sum("top.reset_reg_copy" in name for name in cells) == copies
+    assert sum("top.reset_reg_copy" in cell for cell in cells) == copies

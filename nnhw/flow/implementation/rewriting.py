@@ -24,8 +24,11 @@ REWRITES: dict[str, tuple[Callable[[Module], int], ...]] = {
 """Functions that rewrite a module of a netlist, one row for each family; each returns how much it changed."""
 
 LARGE_REWRITES: dict[str, tuple[Callable[[Module], int], ...]] = {"ecp5": (copy_resets,)}
-"""Those of large devices besides. On others wires are short, and copies of a reset cost places, as a tile has room for
-two resets: on an ECP5-25F with three quarters of its flip-flops taken, cells found no place with a copy for each part.
+"""Those of large devices besides, on which wires are long, where `ROOMY` says that there is room for them."""
+ROOMY = 0.7
+"""Share of a device's flip-flops up to which a reset may have copies: a tile has room for two resets.
+
+With three quarters taken, of an ECP5-25F, and a copy for each part, cells found no place; with 62 % of an 85F they did.
 """
 
 LARGE_LC = 30_000
@@ -64,8 +67,9 @@ def _rewrite(module: Module, board: Board, order: Mapping[str, int], notes: list
     # A net may have been without a driver before; only what a step has lost is its mistake.
     before = undriven(module)
     family = FAMILIES[board.family]
-    steps = REWRITES[family.name] + (LARGE_REWRITES.get(family.name, ()) if family.is_large(board.device) else ())
-    changed: list[int] = [step(module) for step in steps]
+    changed: list[int] = [step(module) for step in REWRITES[family.name]]
+    if family.is_large(board.device) and family.kinds.ff(_kinds(module)) <= ROOMY * board.resources.ff:
+        changed += [step(module) for step in LARGE_REWRITES.get(family.name, ())]
     sites = family.tools.sites(board.device)
     if sites.block_rams and _is_large(module, board):
         plan = arrange(module, sites, order)
@@ -84,5 +88,9 @@ def _rewrite(module: Module, board: Board, order: Mapping[str, int], notes: list
 
 def _is_large(module: Module, board: Board) -> bool:
     """Return whether a module has so many cells that place and route needs help."""
-    kinds = Counter(cell["type"] for cell in module.get("cells", {}).values())
-    return FAMILIES[board.family].kinds.lc(kinds) > LARGE_LC
+    return FAMILIES[board.family].kinds.lc(_kinds(module)) > LARGE_LC
+
+
+def _kinds(module: Module) -> Counter[str]:
+    """Return how many cells of each type a module has."""
+    return Counter(cell["type"] for cell in module.get("cells", {}).values())
