@@ -472,7 +472,12 @@ class QuantizerPlan:
         return found
 
     def _never_falls_below(self, node: fx.Node, nonnegative: set[fx.Node]) -> bool:
-        """Return whether a value is never below zero, where those of its operands that are not are known."""
+        """Return whether a value that layers take part in is never below zero.
+
+        Parameters
+        ----------
+        nonnegative: values in front of it that are never below zero.
+        """
         name, operands = self._name(node), self._operands(node)
         if name in NONNEGATIVE:
             return True
