@@ -133,7 +133,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     given = sys.argv[1:] if arguments is None else arguments
     if given[:1] == [PEOPLE]:
-        return _guarded(lambda: people.main(given[1:]))
+        return _guarded(lambda: people.main(given[1:], remaking.code_hash(people.__name__, {})))
     if given[:1] in (["stale"], ["remake"]):
         modules = {name: one.module for name, one in BENCHMARKS.items()} | {PEOPLE: people.__name__}
         return _guarded(lambda: remaking.main(given, modules))

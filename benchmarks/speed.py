@@ -80,11 +80,10 @@ def _seconds_from_nothing(folder: Path, board: str) -> float:
 
 
 def _environment(folder: Path, name: str, cleared: tuple[str, ...]) -> dict[str, str]:
-    """Return an environment in which the caches named are empty ones, and those that are not are kept between runs."""
+    """Return an environment in which the caches named are empty, and the others as the build before left them."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     environment["NNHW_CACHE"] = str(folder / (f"cache-{name}" if "nnhw" in cleared else "cache-warm_tools"))
-    if "yowasp" in cleared:
-        environment["YOWASP_CACHE_DIR"] = str(folder / f"yowasp-{name}")
+    environment["YOWASP_CACHE_DIR"] = str(folder / (f"yowasp-{name}" if "yowasp" in cleared else "yowasp-cold"))
     return environment
 
 

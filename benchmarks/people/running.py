@@ -13,12 +13,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from nnhw.errors import InputError
-from nnhw.flow.tools.sources import code_hash
 from nnhw.flow.tools.storage import write_whole
 
 from .table import page
@@ -32,8 +31,13 @@ LIMIT_S = 120.0
 FRONT = ("quantize", "capture", "lower")
 
 
-def main(arguments: list[str]) -> int:
-    """Run what is missing, save after each step, and write the page of the docs."""
+def main(arguments: list[str], code: str) -> int:
+    """Run what is missing, save after each step, and write the page of the docs.
+
+    Parameters
+    ----------
+    code: hash of what the results depend on.
+    """
     parser = argparse.ArgumentParser(prog="python -m benchmarks people", description=__doc__)
     parser.add_argument("--board", action="append", help=f"a board to map on, or none; repeatable; {', '.join(BOARDS)}")
     parser.add_argument("--model", action="append", help="one model; repeatable; all otherwise")
@@ -43,14 +47,16 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print the rows as one line")
     options = parser.parse_args(arguments)
     boards = [board for board in options.board or BOARDS if board != "none"]
-    document = run(boards, options.model, options.limit, options.results)
+    document = run(boards, options.model, options.limit, options.results, code)
     write_whole(options.page, page(document).encode())
     print(json.dumps(document) if options.json else f"{options.results}\n{options.page}")
     return 0
 
 
-def run(boards: Iterable[str], names: Iterable[str] | None, limit_s: float, results: Path) -> Row:
+def run(boards: Iterable[str], names: Iterable[str] | None, limit_s: float, results: Path, code: str) -> Row:
     """Complete the rows of models on boards in a file of results; return the document.
+
+    It says what made it, as other results do, once all rows are of this code.
 
     Raises
     ------
@@ -63,22 +69,24 @@ def run(boards: Iterable[str], names: Iterable[str] | None, limit_s: float, resu
     if unknown:
         raise InputError(f"the corpus has no model '{unknown[0]}'; it has {', '.join(MODELS)}")
     document: Row = json.loads(results.read_text(encoding="utf-8")) if results.exists() else {"models": {}}
-    folder = Path(tempfile.gettempdir()) / f"nnhw-people-{code_hash()[:16]}"
+    folder = Path(tempfile.gettempdir()) / f"nnhw-people-{code[:16]}"
     folder.mkdir(exist_ok=True)
     for name in chosen:
         entry, rows = MODELS[name], document["models"]
         row = rows.get(name, {})
-        if not _current(row, limit_s, any(row.get(step, {}).get("outcome") == "time" for step in FRONT)):
-            row = {**_described(entry), **_front(name, folder, limit_s), "boards": row.get("boards", {})}
+        if not _current(row, code, limit_s, any(row.get(step, {}).get("outcome") == "time" for step in FRONT)):
+            front = _stamped(_front(name, folder, limit_s), code, limit_s)
+            row = {**_described(entry), **front, "boards": row.get("boards", {})}
         rows[name] = row
         for board in boards if row.get("lower", {}).get("outcome") == "done" else ():
             known = row["boards"].get(board, {})
-            if not _current(known, limit_s, known.get("outcome") == "time"):
+            if not _current(known, code, limit_s, known.get("outcome") == "time"):
                 if not (folder / f"{name}.ir").exists():
                     _front(name, folder, limit_s)
-                row["boards"][board] = _stamped(_step([name, str(folder), str(limit_s), board], limit_s), limit_s)
-                _save(document, results, MODELS)
-        _save(document, results, MODELS)
+                mapped = _step([name, str(folder), str(limit_s), board], limit_s)
+                row["boards"][board] = _stamped(mapped, code, limit_s)
+                _save(document, results, MODELS, code)
+        _save(document, results, MODELS, code)
     return document
 
 
@@ -90,16 +98,16 @@ def _front(name: str, folder: Path, limit_s: float) -> Row:
     row = _step([name, str(folder), str(limit_s)], limit_s)
     if "outcome" in row:  # the process ended without an answer
         row = {"quantize": row}
-    return _stamped(row, limit_s)
+    return row
 
 
-def _stamped(row: Row, limit_s: float) -> Row:
-    return {**row, "code": code_hash(), "limit_s": limit_s}
+def _stamped(row: Row, code: str, limit_s: float) -> Row:
+    return {**row, "code": code, "limit_s": limit_s}
 
 
-def _current(row: Mapping[str, Any], limit_s: float, over: bool) -> bool:
-    """Return whether a result is of the code as it is, and would not be another one with more time."""
-    return row.get("code") == code_hash() and not (over and row["limit_s"] < limit_s)
+def _current(row: Mapping[str, Any], code: str, limit_s: float, over: bool) -> bool:
+    """Return whether a result is of this code, and would not be another one with more time."""
+    return row.get("code") == code and not (over and row["limit_s"] < limit_s)
 
 
 def _step(arguments: list[str], limit_s: float) -> Row:
@@ -117,7 +125,17 @@ def _step(arguments: list[str], limit_s: float) -> Row:
     return row
 
 
-def _save(document: Row, results: Path, order: Iterable[str]) -> None:
+def _save(document: Row, results: Path, order: Collection[str], code: str) -> None:
     """Write the results, in the order of the corpus; models that it no longer has are left out."""
+    document.pop("made", None)
     document["models"] = {name: document["models"][name] for name in order if name in document["models"]}
+    if len(document["models"]) == len(order) and all(_whole(row, code) for row in document["models"].values()):
+        document["made"] = {"code": code}
     write_whole(results, (json.dumps(document, indent=1) + "\n").encode())
+
+
+def _whole(row: Mapping[str, Any], code: str) -> bool:
+    """Return whether all steps of a model that can run are of this code."""
+    boards = BOARDS if row.get("lower", {}).get("outcome") == "done" else ()
+    steps = [row, *(row["boards"].get(board, {}) for board in boards)]
+    return all(step.get("code") == code for step in steps)

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.__main__ import main
 from benchmarks.people import running
 from benchmarks.people.corpus import MODELS
-from benchmarks.people.running import PAGE, RESULTS, run
+from benchmarks.people.running import BOARDS, PAGE, RESULTS, run
 from benchmarks.people.steps import front, mapping, outcome
 from benchmarks.people.table import page
 from nnhw.errors import InputError
@@ -35,12 +35,12 @@ def test_people_runs_a_model_through_and_keeps_what_the_same_code_gave(
     monkeypatch.setattr(running, "_step", lambda words, limit_s: asked.append(words) or {"outcome": "done"})
     mapped["cycles"] = -1  # what is kept is not run again
     results.write_text(json.dumps(document), encoding="utf-8")
-    kept = run(["ulx3s_85f"], ["mlp_relu"], 120.0, results)
+    kept = run(["ulx3s_85f"], ["mlp_relu"], 120.0, results, mapped["code"])
     assert kept["models"]["mlp_relu"]["boards"]["ulx3s_85f"]["cycles"] == -1
     assert asked == []
     mapped["code"] = "older"
     results.write_text(json.dumps(document), encoding="utf-8")
-    again = run(["ulx3s_85f"], ["mlp_relu"], 120.0, results)
+    again = run(["ulx3s_85f"], ["mlp_relu"], 120.0, results, row["code"])
     assert "cycles" not in again["models"]["mlp_relu"]["boards"]["ulx3s_85f"]
     assert [(words[0], words[-1]) for words in asked] == [("mlp_relu", "ulx3s_85f")]
 
@@ -53,7 +53,25 @@ def test_a_quantized_model_is_captured_and_lowered_as_it_is(tmp_path: Path) -> N
 
 def test_people_rejects_a_model_that_the_corpus_does_not_have(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^the corpus has no model 'lenet'; it has mlp_relu, "):
-        run([], ["lenet"], 1.0, tmp_path / "people.json")
+        run([], ["lenet"], 1.0, tmp_path / "people.json", "code")
+
+
+def test_people_says_what_made_its_results_once_all_rows_are_of_one_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def step(words: list[str], limit_s: float) -> dict[str, object]:
+        if len(words) > 3:  # the fourth is the board
+            return {"outcome": "done"}
+        return {"lower": {"outcome": "refused" if words[0] == first else "done"}}
+
+    first, second, *others = MODELS
+    monkeypatch.setattr(running, "_step", step)
+    results = tmp_path / "people.json"
+    assert "made" not in run(BOARDS, [first, *others], 1.0, results, "new")
+    assert "made" not in run(BOARDS[1:], [second], 1.0, results, "new")
+    assert run(BOARDS, None, 1.0, results, "new")["made"] == {"code": "new"}
+    assert json.loads(results.read_text(encoding="utf-8"))["made"] == {"code": "new"}
+    assert "made" not in run(BOARDS, [second], 1.0, results, "newer")
 
 
 def test_page_of_the_docs_is_what_the_results_give() -> None:
