@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import json
 import re
 import shlex
 import warnings
@@ -40,6 +41,21 @@ def test_links_of_all_pages_lead_to_files_and_sections() -> None:
             if not target.exists() or (section and target.suffix == ".md" and section not in anchors(target)):
                 broken.append(f"{page.relative_to(ROOT)}: {link}")
     assert broken == []
+
+
+def test_figures_of_the_readme_are_those_of_the_results() -> None:
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    results = ROOT / "benchmarks" / "results"
+    built = json.loads((results / "mnist_mlp-icebreaker.json").read_text(encoding="utf-8"))
+    links = json.loads((results / "links-icebreaker.json").read_text(encoding="utf-8"))["links"]
+    fast, slow = (
+        next(link for link in links if link["rate"] == rate)["networks"]["mnist_mlp"]["simulated"]
+        for rate in (12_000_000, 3_000_000)
+    )
+    cycles, clock = built["cycles"]["interval"]["simulated"], built["clock_hz"]
+    assert f"an image every {cycles} cycles on a UP5K: {clock / cycles:,.0f} a second at the engine, " in text
+    assert f"at {clock / 1e6:g} MHz of the {built['fmax_hz'] / 1e6:.1f} that place and route holds" in text
+    assert f"12 Mbaud {fast:,} in simulation at 48 MHz, at 3 Mbaud {slow:,}" in text
 
 
 def test_table_of_contents_has_every_page() -> None:
