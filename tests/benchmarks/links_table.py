@@ -1,24 +1,16 @@
-"""The table of all links on `docs/links.md`: `python -m tests.benchmarks.links_table` makes it from three results.
-
-It is not in `benchmarks/links.py`, whose hash a result carries: a word in the table makes no result older.
-"""
+"""The table of all links on `docs/links.md`, from the results of three boards; `page_tables.py` writes it."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from nnhw.boards import load_board
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "links.md"
+from .markdown_table import PageTable, Rows, result
+
 BOARDS = ("icebreaker", "tinyfpga_bx", "ecpix5_45f")
 """Boards that have all kinds of links between them."""
 COUNTS = ("theory", "simulated", "frames", "faults", "wrong")
-TABLE = re.compile(r"(?<=<!-- made by tests/benchmarks/links_table.py -->\n\n).*?(?=\n<!-- to here -->)", re.DOTALL)
 _HEAD = (
     "board",
     "link",
@@ -32,32 +24,19 @@ _HEAD = (
 )
 
 
-def result(board: str) -> dict[str, Any]:
+def links_of(board: str) -> Any:
     """Return what `python -m benchmarks links --board BOARD --json` gave."""
-    path = ROOT / "benchmarks" / "results" / f"links-{board}.json"
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+    return result(f"links-{board}")
 
 
-def table() -> str:
-    """Return the table, as Markdown."""
-    lines = [f"| {' | '.join(row)} |" for row in (_HEAD, *(row for board in BOARDS for row in _rows(board)))]
-    return "\n".join((lines[0], f"|{'---|' * len(_HEAD)}", *lines[1:], ""))
+def _rows() -> Rows:
+    """Yield the rows: one for each link of a board, at each of its rates, and network."""
+    for board in BOARDS:
+        found = links_of(board)
+        where = f"{load_board(board).title}, {found['clock_hz'] / 1e6:g} MHz"
+        for link in found["links"]:
+            for network, counts in link["networks"].items():
+                yield where, link["link"], f"{link['lc']:,}", f"`{network}`", *(f"{counts[key]:,}" for key in COUNTS)
 
 
-def _rows(board: str) -> Iterator[tuple[str, ...]]:
-    """Yield the rows of a board: one for each link, at each of its rates, and network."""
-    found = result(board)
-    where = f"{load_board(board).title}, {found['clock_hz'] / 1e6:g} MHz"
-    for link in found["links"]:
-        for network, counts in link["networks"].items():
-            yield where, link["link"], f"{link['lc']:,}", f"`{network}`", *(f"{counts[key]:,}" for key in COUNTS)
-
-
-def main() -> None:
-    """Write the table into the page."""
-    PAGE.write_text(TABLE.sub(lambda _: table(), PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+TABLE = PageTable("links.md", _HEAD, _rows)

@@ -1,19 +1,16 @@
-"""Tables of the docs whose figures are those of one result each; `python -m tests.benchmarks.page_tables` writes them.
+"""The tables of the docs that are written from results: `python -m tests.benchmarks.page_tables` writes them all.
 
 They are not in `benchmarks`, whose hashes results carry: a word in a table makes no result older.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "benchmarks" / "results"
+from . import links_table, recurrent_table
+from .markdown_table import PageTable, Rows, result
+
 SIDE = 28
 """Pixels of a side of a digit."""
 STYLES = {"streaming": "an engine for each layer", "shared": "shared engine"}
@@ -30,44 +27,6 @@ SHARED = {
     "autoencoder_w2a8_shared": "autoencoder (640 inputs), 2-bit weights, 8-bit codes",
 }
 """Benchmark --> the network, as the page calls it."""
-
-Rows = Iterable[Iterable[str]]
-
-
-@dataclass(frozen=True)
-class PageTable:
-    """A table.
-
-    Parameters
-    ----------
-    page: of `docs`.
-    head: titles of the columns.
-    rows: returns the cells below.
-    """
-
-    page: str
-    head: tuple[str, ...]
-    rows: Callable[[], Rows]
-
-    @property
-    def path(self) -> Path:
-        """The page's file."""
-        return ROOT / "docs" / self.page
-
-    def text(self) -> str:
-        """Return the table, as Markdown."""
-        lines = [f"| {' | '.join(row)} |" for row in (self.head, *self.rows())]
-        return "\n".join((lines[0], f"|{'---|' * len(self.head)}", *lines[1:], ""))
-
-    def place(self, name: str) -> re.Pattern[str]:
-        """Return what finds the table in its page, between two comments."""
-        opening = re.escape(f"<!-- {name}: made by tests/benchmarks/page_tables.py -->\n\n")
-        return re.compile(rf"(?<={opening}).*?(?=\n<!-- to here -->)", re.DOTALL)
-
-
-def result(stem: str) -> Any:
-    """Return what a file of results holds."""
-    return json.loads((RESULTS / f"{stem}.json").read_text(encoding="utf-8"))
 
 
 def _activations() -> Rows:
@@ -126,6 +85,8 @@ def _counts(row: Mapping[str, Any]) -> str:
 
 
 TABLES = {
+    "links": links_table.TABLE,
+    "recurrent": recurrent_table.TABLE,
     "activations": PageTable(
         "activations.md",
         (

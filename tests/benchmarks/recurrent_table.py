@@ -1,20 +1,13 @@
-"""The table of recurrent cells on `docs/sequences.md`, which `python -m tests.benchmarks.recurrent_table` makes.
-
-It is not in `benchmarks/recurrent.py`, whose hash a result carries: a word in the table makes no result older.
-"""
+"""The table of recurrent cells on `docs/sequences.md`, from the results of three boards; `page_tables.py` writes it."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "sequences.md"
+from .markdown_table import PageTable, Rows, result
+
 BOARDS = ("icebreaker", "ulx3s_25f", "ulx3s_85f")
-TABLE = re.compile(r"(?<=<!-- made by tests/benchmarks/recurrent_table.py -->\n\n).*?(?=\n<!-- to here -->)", re.DOTALL)
 _HEAD = (
     "cell",
     "board",
@@ -29,25 +22,21 @@ _HEAD = (
 )
 
 
-def result(board: str) -> list[dict[str, Any]]:
+def cells_of(board: str) -> list[dict[str, Any]]:
     """Return the rows that `python -m benchmarks recurrent --board BOARD --json` gave."""
-    path = ROOT / "benchmarks" / "results" / f"recurrent-{board}.json"
-    found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    found: list[dict[str, Any]] = result(f"recurrent-{board}")["rows"]
     return found
 
 
-def table() -> str:
-    """Return the table, as Markdown."""
-    pairs = [list(zip(*[iter(result(board))] * 2, strict=True)) for board in BOARDS]
-    # All boards of a cell stand together.
-    rows = [_row(board, *pair) for cell in zip(*pairs, strict=True) for board, pair in zip(BOARDS, cell, strict=True)]
-    lines = [f"| {' | '.join(row)} |" for row in (_HEAD, *rows)]
-    return "\n".join((lines[0], f"|{'---|' * len(_HEAD)}", *lines[1:], ""))
+def _rows() -> Rows:
+    """Return the rows: all boards of a cell stand together."""
+    pairs = [list(zip(*[iter(cells_of(board))] * 2, strict=True)) for board in BOARDS]
+    return [_row(board, *pair) for cell in zip(*pairs, strict=True) for board, pair in zip(BOARDS, cell, strict=True)]
 
 
 def compared() -> tuple[int, int]:
     """Return how many values of all rows were compared in RTL, and how many of them differed."""
-    rows = [row for board in BOARDS for row in result(board)]
+    rows = [row for board in BOARDS for row in cells_of(board)]
     return sum(row.get("values", 0) for row in rows), sum(row.get("differ", 0) for row in rows)
 
 
@@ -81,10 +70,4 @@ def _kinds(row: dict[str, Any]) -> Iterator[str]:
         yield "a program"
 
 
-def main() -> None:
-    """Write the table into the page."""
-    PAGE.write_text(TABLE.sub(lambda _: table(), PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+TABLE = PageTable("sequences.md", _HEAD, _rows)
