@@ -17,7 +17,7 @@ from torch.export import ExportedProgram
 from nnhw.errors import ExactnessError
 from nnhw.ir import Graph, Node, run
 from nnhw.ir.graph import levels, named
-from nnhw.ir.interpreter import folded, joined
+from nnhw.ir.interpreter import folded, images_at_a_time, joined
 from nnhw.ir.noise import decided, rounding_noise
 from nnhw.ir.ops import ArgMax, Quantize, Rescale
 
@@ -145,9 +145,16 @@ def compare_conventions(captured: Captured, evaluator: Evaluator, images: np.nda
     ------
     ExactnessError: the two have different codes for the same number.
     """
-    part = next(evaluator.parts(images, len(images)))
-    theirs = matched(captured.quantizers, evaluator(part, numbers=True))
-    ours = matched(captured.quantizers, Evaluator(captured.traced)(part, numbers=True))
+    traced = Evaluator(captured.traced)
+    # Both keep the numbers of all quantizers.
+    for part in evaluator.parts(images, images_at_a_time(captured.graph, len(images))):
+        theirs = matched(captured.quantizers, evaluator(part, numbers=True))
+        ours = matched(captured.quantizers, traced(part, numbers=True))
+        _compare_codes(captured.graph, theirs, ours)
+
+
+def _compare_codes(graph: Graph, theirs: Mapping[str, QuantizerCall], ours: Mapping[str, QuantizerCall]) -> None:
+    """Raise ExactnessError where a quantizer has two codes for one number; see `compare_conventions`."""
     for name, call in theirs.items():
         own = ours[name]
         if call.numbers is None or own.numbers is None or call.numbers.dtype != own.numbers.dtype:
@@ -156,7 +163,7 @@ def compare_conventions(captured: Captured, evaluator: Evaluator, images: np.nda
         if differs.any():
             place = tuple(np.argwhere(differs)[0])
             raise ExactnessError(
-                f"{captured.graph.node(name)} is the first quantizer that gives another code than its framework for "
+                f"{graph.node(name)} is the first quantizer that gives another code than its framework for "
                 f"the same number: {own.codes[place]} and {call.codes[place]} for {call.numbers[place]}; this is a "
                 f"mistake of nnhw, please report the model"
             )
@@ -170,7 +177,7 @@ def agree(captured: Captured, evaluator: Evaluator, images: np.ndarray) -> tuple
     ExactnessError: an evaluation differs from the graph by more than rounding explains.
     """
     precision, results, ties = "", [], 0
-    for part in evaluator.parts(images, _COMPARED):
+    for part in evaluator.parts(images, images_at_a_time(captured.graph, _COMPARED)):
         evaluation = evaluator(part)
         # By the dtypes of the first batch's calls: all batches have the same.
         if not precision:
@@ -184,7 +191,7 @@ def agree(captured: Captured, evaluator: Evaluator, images: np.ndarray) -> tuple
 
 def _compare_numbers(captured: Captured, evaluator: Evaluator, images: np.ndarray) -> None:
     """Compare the numbers in front of quantizers, too; on a few images, as a mistake would change most of them."""
-    part = next(evaluator.parts(images, _NUMBERS))
+    part = next(evaluator.parts(images, images_at_a_time(captured.graph, _NUMBERS)))
     evaluation = evaluator(part, numbers=True)
     calls = matched(captured.quantizers, evaluation)
     numbers = {name: call.numbers for name, call in calls.items() if call.numbers is not None}

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from nnhw.ir import Graph, run
+from nnhw.ir.interpreter import images_at_a_time
 from nnhw.ir.ops import Quantize
 
 _COUNT = 16  # images of each kind
+_VALUES = 2**25  # of all layers, for the images of a kind: several evaluations of large images would take minutes
 _SEED = 20_260_101
 
 
@@ -22,8 +24,9 @@ def probes(graph: Graph, example: np.ndarray) -> np.ndarray:
     example: [N, *shape].
     """
     generator = np.random.default_rng(_SEED)
-    shape = (_COUNT, *example.shape[1:])
-    kinds = [example[:_COUNT]]
+    count = images_at_a_time(graph, _COUNT, _VALUES)
+    shape = (count, *example.shape[1:])
+    kinds = [example[:count]]
     if example.dtype.kind == "f":
         kinds.append(generator.uniform(example.min(), example.max(), shape))
         # Conventions of rounding differ at ties alone, which random images do not meet.

@@ -21,6 +21,9 @@ Inputs = np.ndarray | Sequence[np.ndarray] | Mapping[str, np.ndarray]
 
 CHUNK = 250
 """Images that `run_in_chunks` evaluates at a time: enough for a small overhead of each call, few enough for memory."""
+VALUES = 2**24
+"""Values of all nodes together that are evaluated at a time, unless one image has more: 128 MiB at 8 bytes each.
+Comparisons hold a few copies of them."""
 _NOTHING: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
@@ -136,15 +139,22 @@ def joined(results: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate(flat, axis=1, dtype=max(floats) if floats else None)
 
 
+def images_at_a_time(graph: Graph, most: int, values: int = VALUES) -> int:
+    """Return how many images to evaluate at a time: at most `most`, and fewer where their values take much memory."""
+    each = sum(node.type.size for node in graph.nodes if not isinstance(node.op, Constant))
+    return min(most, max(1, values // max(1, each)))
+
+
 def run_in_chunks(graph: Graph, inputs: Inputs, size: int = CHUNK) -> tuple[np.ndarray, ...]:
     """Run a graph on parts of a batch, so that memory does not grow with the batch; see `run`.
 
     Parameters
     ----------
-    size: images at a time; of sequences about so many steps of all together.
+    size: images at a time at most; of sequences about so many steps of all together.
     """
     given = _by_name(graph, inputs)
     count = min((len(array) for array in given.values()), default=0)
+    size = images_at_a_time(graph, size)
     size = max(1, size // max((given[node.name].shape[1] for node in graph.inputs if node.type.is_sequence), default=1))
     parts = [
         _explained(graph, {name: array[start : start + size] for name, array in given.items()}, start)

@@ -26,7 +26,7 @@ from nnhw.mapping.cost import stages_cost
 from nnhw.mapping.inputs import as_byte
 from nnhw.mapping.layers import Layer
 from nnhw.mapping.plans import LayerPlan
-from nnhw.mapping.schedule import BUFFER_DEPTH, FIFO_MIN_DEPTH, StreamNetwork, schedule_stages
+from nnhw.mapping.schedule import BUFFER_DEPTH, FIFO_MIN_DEPTH, Fitted, StreamNetwork, schedule_stages
 
 LINK_BITS = 8
 """Bits that the link carries at once: a byte."""
@@ -328,6 +328,7 @@ def assemble(
     sequences: int = 1,
     rough: bool = False,
     large_device: bool = False,
+    known: dict[bytes, Fitted] | None = None,
 ) -> Accelerator:
     """Return the accelerator of planned layers, with its FIFOs and its schedule.
 
@@ -339,6 +340,7 @@ def assemble(
     sequences: number of sequences whose steps take turns, if a frame is a step.
     rough: whether the schedule may be rough, see `StreamNetwork.estimate`.
     large_device: see `Budget`.
+    known: see `schedule_stages`.
 
     Raises
     ------
@@ -347,7 +349,7 @@ def assemble(
     """
     body = step.graph
     stages, i_format, o_format = _stages(layers, plans, step, sequences, large_device)
-    stages, schedule = schedule_stages(stages, i_format.frame_beats, o_format.frame_beats, family, rough)
+    stages, schedule = schedule_stages(stages, i_format.frame_beats, o_format.frame_beats, family, rough, known)
     return Accelerator(body.name, graph_hash(step.whole), board, stages, i_format, o_format, schedule, step.rounds)
 
 

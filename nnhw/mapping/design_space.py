@@ -18,6 +18,7 @@ from nnhw.mapping.inputs import read_bytes
 from nnhw.mapping.layers import Layer, MatrixLayer
 from nnhw.mapping.loops import step_of
 from nnhw.mapping.plans import LayerPlan, Planner
+from nnhw.mapping.schedule import Fitted
 
 FEW_LAYERS = 16
 """A network of more layers is looked at after so many of them, after twice as many, and so on, up to three quarters."""
@@ -81,6 +82,7 @@ class DesignSpace:
         self._planner = Planner(self.layers, source, family, states)
         self._made: dict[tuple[str, Folding], Candidate] = {}
         self._accelerators: dict[tuple[Folding | str, ...], Accelerator] = {}
+        self._fitted: dict[bytes, Fitted] = {}
         self._depths: dict[str, Fraction] = {}  # of the FIFOs of the accelerator that was made last, in frames
         for (state, kind), made in zip(states, self.step.graph.outputs[1:], strict=True):
             if not self._planner.encodings.is_plain(streamed(self.layers, self.step.graph, made), kind):
@@ -121,6 +123,7 @@ class DesignSpace:
                 self.sequences,
                 self.rough,
                 self.large_device,
+                self._fitted,
             )
             self._accelerators[key] = made
             fifos = ((stage.name, stage.config.fifo) for stage in made.stages)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -247,8 +248,17 @@ class StreamNetwork:
         return [stage.sources for stage in self.stages]
 
 
+Fitted = tuple[Mapping[str, FifoConfig], Schedule]
+"""FIFOs of joins by name, without those that are not needed, and the schedule of a network with them."""
+
+
 def schedule_stages(
-    stages: Sequence[Stage], i_beats: int, o_beats: int, family: Family = ICE40, rough: bool = False
+    stages: Sequence[Stage],
+    i_beats: int,
+    o_beats: int,
+    family: Family = ICE40,
+    rough: bool = False,
+    known: dict[bytes, Fitted] | None = None,
 ) -> tuple[tuple[Stage, ...], Schedule]:
     """Find latency, interval, and depths at which no FIFO of a join delays anything in the long run.
 
@@ -268,6 +278,7 @@ def schedule_stages(
     i_beats, o_beats: of one frame at either end.
     family: of the device.
     rough: see `StreamNetwork.estimate`.
+    known: what earlier calls for the same family found; it is completed. To step long frames takes seconds.
 
     Returns
     -------
@@ -276,6 +287,29 @@ def schedule_stages(
     network = StreamNetwork(tuple(stages), i_beats, o_beats)
     if not network.joining:
         return network.stages, network.estimate(rough)
+    known = {} if known is None else known
+    timing = _timing(network)
+    if timing not in known:
+        known[timing] = _fitted(network, family)
+    fifos, schedule = known[timing]
+    for index in reversed(network.joining):
+        name = network.stages[index].name
+        network = network.with_fifo(index, fifos[name]) if name in fifos else network.without(index)
+    return network.stages, schedule
+
+
+def _timing(network: StreamNetwork) -> bytes:
+    """Return all on which the schedule and the depths of FIFOs depend.
+
+    Networks that differ in where weights and thresholds are kept have the same.
+    """
+    models = [stage.config.model() for stage in network.stages]
+    fifos = [(network.stages[index].name, network.fifo(index)) for index in network.joining]
+    return pickle.dumps((models, fifos, network._sources, network.i_beats, network.o_beats))
+
+
+def _fitted(network: StreamNetwork, family: Family) -> Fitted:
+    """Return the FIFOs of joins as deep as they have to be, and the schedule with them; see `schedule_stages`."""
     network = _as_deep_as_full(network)
     deep, schedule = _deeper(network)
     if network.has_loop and (lean := _lean(network)) is not None:
@@ -284,7 +318,8 @@ def schedule_stages(
             deep, schedule = fewer, shorter
     shallow = _shallower(deep, schedule, family)
     fewer = _without_buffers(shallow, schedule, family) if network.has_loop else shallow
-    return fewer.stages, schedule if fewer is deep else fewer.estimate()
+    fifos = {fewer.stages[index].name: fewer.fifo(index) for index in fewer.joining}
+    return fifos, schedule if fewer is deep else fewer.estimate()
 
 
 def _as_deep_as_full(network: StreamNetwork) -> StreamNetwork:

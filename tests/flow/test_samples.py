@@ -9,9 +9,9 @@ from torch import nn
 
 import nnhw
 from nnhw.flow.models import samples
-from nnhw.flow.models.samples import products_of, samples_of
+from nnhw.flow.models.samples import VALUE_PRODUCTS, samples_of, work_of
 from nnhw.frontend import capture
-from nnhw.ir import Graph
+from nnhw.ir import Graph, run
 
 EXAMPLE = torch.rand(20, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 PRODUCTS = 6 * 6 * 4 * 27 + 6 * 6 * 2 * 4 + 72 * 5
@@ -25,15 +25,17 @@ def graph() -> Graph:
     return capture(nnhw.quantize(nn.Sequential(*layers).eval(), EXAMPLE), EXAMPLE)
 
 
-def test_products_are_those_of_convolutions_and_linear_layers(graph: Graph) -> None:
-    assert products_of(graph) == PRODUCTS
+def test_work_is_that_of_products_and_of_all_values(graph: Graph) -> None:
+    sizes: list[int] = []
+    run(graph, EXAMPLE[:1].numpy(), lambda _, array: sizes.append(array.size))
+    assert work_of(graph) == PRODUCTS + VALUE_PRODUCTS * sum(sizes)
 
 
 @pytest.mark.parametrize(("most", "rows", "count"), [(76, 20, 76), (75, 20, 75), (12, 6, 12), (5, 2, 5), (0, 2, 4)])
-def test_samples_are_as_many_as_their_products_allow(
+def test_samples_are_as_many_as_their_work_allows(
     graph: Graph, monkeypatch: pytest.MonkeyPatch, most: int, rows: int, count: int
 ) -> None:
-    monkeypatch.setattr(samples, "MOST_PRODUCTS", most * PRODUCTS)
+    monkeypatch.setattr(samples, "MOST_WORK", most * work_of(graph))
     found = samples_of(EXAMPLE, graph)
     assert len(found) == count
     equal = (found[: len(EXAMPLE)] == EXAMPLE.numpy()[: len(found)]).all(axis=(1, 2, 3))

@@ -226,6 +226,20 @@ def test_no_trials_leave_the_depths_of_the_high_water(monkeypatch: pytest.Monkey
     assert sum(depths) > 400
 
 
+def test_schedules_that_are_known_are_not_stepped_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = network_of(mapped("concatenated"))
+    known: dict[bytes, schedule.Fitted] = {}
+    first = schedule_stages(network.stages, network.i_beats, network.o_beats, known=known)
+    monkeypatch.setattr("nnhw.mapping.schedule._as_deep_as_full", lambda network: pytest.fail("stepped again"))
+    named = tuple(replace(stage, products=stage.products + 1) for stage in network.stages)
+    again = schedule_stages(named, network.i_beats, network.o_beats, known=known)
+    assert again[1] == first[1]
+    assert [stage.config for stage in again[0]] == [stage.config for stage in first[0]]
+    assert [stage.products for stage in again[0]] == [stage.products for stage in named]
+    with pytest.raises(pytest.fail.Exception, match="stepped again"):
+        schedule_stages(network.stages, network.i_beats + 1, network.o_beats, known=known)
+
+
 def test_cheaper_depths_take_fewer_block_rams_or_logic() -> None:
     deep = FifoConfig(600, lanes=2, bits=8, beats=1000)
     depths = cheaper_depths(deep, ICE40)

@@ -10,7 +10,7 @@ import numpy as np
 from nnhw.errors import BuildError
 from nnhw.ir import Graph
 from nnhw.ir.graph import levels
-from nnhw.ir.ops import Conv2d, Linear
+from nnhw.ir.ops import Constant, Conv2d, Linear
 from nnhw.reading import load_npz
 
 if TYPE_CHECKING:
@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 RANDOM_SAMPLES = 56
-MOST_PRODUCTS = 4 * 10**9
-"""Products of all samples together, about: PyTorch and the graphs evaluate each sample ten times or so, at 5 to 10
-billion products a second. Only networks of more than 70 million products have fewer samples for it."""
+MOST_WORK = 4 * 10**9
+"""Work of all samples together, in products: PyTorch and the graphs evaluate each sample some ten times, at 5 to 10
+billion products per second. Only networks with more than 70 million per sample have fewer samples for it."""
+VALUE_PRODUCTS = 64
+"""Products that take as long as one value of a layer: quantizers and comparisons pass over it some ten times."""
 LEAST_SAMPLES = 4
 SEED = 1
 EVALUATED = 250  # images at a time, so that memory does not grow with their number
@@ -36,15 +38,17 @@ def samples_of(example: torch.Tensor | None, graph: Graph) -> np.ndarray:
     """
     rows = example_of(example, graph)
     steps = rows.shape[1] if graph.inputs[0].type.is_sequence else 1
-    most = max(LEAST_SAMPLES, MOST_PRODUCTS // max(1, steps * products_of(graph)))
+    most = max(LEAST_SAMPLES, MOST_WORK // max(1, steps * work_of(graph)))
     # Half of them are the example's, which look like what the model is for.
     rows = rows[: max(1, most // 2)] if len(rows) + RANDOM_SAMPLES > most else rows
     return make_samples(rows, min(RANDOM_SAMPLES, most - len(rows)))
 
 
-def products_of(graph: Graph) -> int:
-    """Return the products with weights that a graph computes for an image, or for a step of a sequence."""
-    return sum(
+def work_of(graph: Graph) -> int:
+    """Return how long a graph takes for an image, or for a step of a sequence, in products with weights."""
+    nodes = (node for _, part in levels(graph) for node in part.nodes)
+    values = sum(node.type.size for node in nodes if not isinstance(node.op, Constant))
+    return VALUE_PRODUCTS * values + sum(
         node.type.size * part.constants[node.inputs[1]][0].size
         for _, part in levels(graph)
         for node in part.nodes
