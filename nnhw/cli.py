@@ -403,12 +403,15 @@ def run(
     baud: Annotated[
         int | None, typer.Option(help="Of a serial port; the fastest at which the device answers otherwise.")
     ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse images that are clipped far more often than calibration data.")
+    ] = False,
 ) -> None:
     """Run images through a board, or a virtual one."""
     from nnhw.flow.commands.terminal import render_run
     from nnhw.flow.running.finished import run_file
 
-    done = run_file(build, file, link, out, _progress(), measure, labels, trust, baud)
+    done = run_file(build, file, link, out, _progress(), measure, labels, trust, baud, strict)
     OUT.print(render_run(done, link, out))
 
 

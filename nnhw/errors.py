@@ -1,4 +1,4 @@
-"""Every exception of nnhw. All have one root: `except NnhwError` catches what nnhw raises on purpose, nothing else."""
+"""Exceptions and warnings of nnhw. `except NnhwError` catches all that nnhw raises on purpose, and nothing else."""
 
 from __future__ import annotations
 
@@ -127,6 +127,10 @@ class OtherDeviceError(LinkError):
 
 class ClosedError(LinkError):
     """A device or a link that is used after it was closed."""
+
+
+class SaturationWarning(UserWarning):
+    """Inputs that a model's input quantizer clips far more often than those that it was calibrated with."""
 
 
 class ProblemList(NnhwError):

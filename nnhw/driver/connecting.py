@@ -15,6 +15,7 @@ from nnhw.driver.links.base import USB_FLOWS, ByteLink
 from nnhw.driver.links.model import ModelBoard, ModelLink
 from nnhw.driver.links.model_program import ProgramChain, ProgramMemory
 from nnhw.driver.rates import open_fastest
+from nnhw.driver.saturation import InputUse
 from nnhw.driver.session import Progress
 from nnhw.errors import BuildError, InputError
 from nnhw.protocol import DeviceIdentity, joined_id
@@ -32,6 +33,7 @@ def open(
     max_retries: int = 3,
     progress: Progress = lambda finished, total: None,
     notice: Callable[[str], None] = lambda text: None,
+    strict: bool = False,
 ) -> Device:
     """Open the device that runs a build.
 
@@ -48,6 +50,7 @@ def open(
     max_retries: attempts in a row without progress, after the first.
     progress: called with bytes taken and bytes in all, while a program is sent to a device that does not have it yet.
     notice: called with messages: that the device has refused the program it started with, and which rates do not work.
+    strict: see `Device`.
 
     Raises
     ------
@@ -60,10 +63,11 @@ def open(
     accelerator = Accelerator.load(folder)
     program = read_program(folder, accelerator)
     head, tail = ir.load(folder / "head.ir"), ir.load(folder / "tail.ir")
+    usual = InputUse.read(folder)
     if isinstance(link, str):
         rates = (baud,) if isinstance(baud, int) else tuple(baud)
         link = make_link(link, folder, accelerator, rates, clock_hz, notice)
-    return Device(link, accelerator, head, tail, max_retries, program, progress, notice)
+    return Device(link, accelerator, head, tail, max_retries, program, progress, notice, usual, strict)
 
 
 def read_program(folder: Path, accelerator: Accelerator) -> ProgramImage | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
@@ -14,11 +15,12 @@ from nnhw.accelerator.formats import Codes
 from nnhw.driver.conversion import as_array
 from nnhw.driver.image import ProgramImage
 from nnhw.driver.links.base import ByteLink
+from nnhw.driver.saturation import InputUse
 from nnhw.driver.sending import Pace
 from nnhw.driver.session import BatchError, Progress, Session
 from nnhw.driver.step_stream import FrameBatch, StepStream, encode_step
 from nnhw.driver.turns import Turns
-from nnhw.errors import InputError, LinkError, OtherDeviceError
+from nnhw.errors import InputError, LinkError, OtherDeviceError, SaturationWarning
 from nnhw.ir import Graph, IntType, Rounds, run_in_chunks
 from nnhw.notebook import facts_table
 from nnhw.protocol import (
@@ -98,6 +100,8 @@ class Device:
         device that confirms that it has this one.
     progress: called with bytes of the program taken and bytes in all, if it has to be loaded.
     notice: called with a message when the device has refused the program that it started with.
+    usual: how calibration or example data uses the input codes; None: it is not known, and inputs are not compared.
+    strict: inputs that are clipped far more often than usual are an InputError instead of a SaturationWarning.
 
     Raises
     ------
@@ -114,11 +118,14 @@ class Device:
         program: ProgramImage | None = None,
         progress: Progress = lambda finished, total: None,
         notice: Callable[[str], None] = lambda text: None,
+        usual: InputUse | None = None,
+        strict: bool = False,
     ) -> None:
         self.link = link
         self.accelerator = accelerator
         self.program = program
         self._head, self._tail = head, tail
+        self._usual, self._strict = usual, strict
         self._session = Session(link, max_retries)
         self._stream: tuple[StepStream, int] | None = None
         """The stream whose state the device holds, and the number of RESETs when its last step ran; None: no one's."""
@@ -465,8 +472,13 @@ class Device:
         Raises
         ------
         ClosedError: the device is closed.
-        InputError: images of another shape, values that are no real numbers, or are not finite.
+        InputError: images of another shape, values that are no real numbers, or are not finite; with `strict`, images
+            that are clipped far more often than usual.
         BatchError: the link failed; its `results` are those that were finished, in the same form.
+
+        Warns
+        -----
+        SaturationWarning: the input quantizer clips the images far more often than calibration data.
         """
         if self._head is None or self._tail is None:
             raise InputError("this device was opened without head and tail; use infer_codes, or open a build folder")
@@ -474,12 +486,22 @@ class Device:
         array, torch = as_array(images)
         _check_finite(array)
         codes = run_in_chunks(self._head, array)[0]
+        self._check_use(array, codes)
         try:
             values = self.infer_codes(codes, progress)
         except BatchError as error:
             error.results = self._finish(error.results, torch)
             raise
         return self._finish(values, torch)
+
+    def _check_use(self, images: np.ndarray, codes: np.ndarray) -> None:
+        """Compare how images use the input codes with what is usual. Raises: InputError, if the device is strict."""
+        use = None if self._usual is None else InputUse.of(images, codes, _given(self.accelerator)[1])
+        if self._usual is None or use is None or (message := use.more_than(self._usual, codes.size)) is None:
+            return
+        if self._strict:
+            raise InputError(f"images: {message}")
+        warnings.warn(f"images: {message}", SaturationWarning, stacklevel=3)
 
     def _finish(self, values: np.ndarray, torch: Any) -> Any:
         assert self._tail is not None

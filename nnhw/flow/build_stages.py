@@ -14,6 +14,7 @@ import nnhw
 from nnhw.accelerator import Accelerator
 from nnhw.boards import Board
 from nnhw.driver.image import PROGRAM_FILE
+from nnhw.driver.saturation import InputUse
 from nnhw.errors import BuildError, InputError
 from nnhw.flow.folder.build_folder import BuildFolder, read_json, write_json
 from nnhw.flow.folder.manifest import read_fact
@@ -123,7 +124,7 @@ def capture(job: Job, out: Path) -> None:
     """
     from nnhw import ir
     from nnhw.flow.board_budget import refuse_on_board
-    from nnhw.flow.models.samples import samples_of
+    from nnhw.flow.models.samples import samples_of, usual_inputs
     from nnhw.ir.files import pack_arrays
     from nnhw.nn.post_training import accuracy_of
     from nnhw.rewrites import apply_rewrites
@@ -151,7 +152,8 @@ def capture(job: Job, out: Path) -> None:
         "front": None if source.front is None else table_of(source.front.config),
     }
     write_json(out / "capture.json", facts)
-    (out / "samples.npz").write_bytes(pack_arrays({"inputs": samples, **answers}))
+    usual = usual_inputs(source.model, source.example_input, captured.graph)
+    (out / "samples.npz").write_bytes(pack_arrays({"inputs": samples, "usual": usual, **answers}))
     if source.front is not None:
         (out / SIGNALS).write_bytes(pack_arrays(expected_of(source, job.board.input)))
 
@@ -161,13 +163,17 @@ def lower(job: Job, out: Path) -> None:
     from nnhw import ir
     from nnhw.flow.models.lowering import lower_graph
     from nnhw.flow.models.samples import load_samples
+    from nnhw.ir.interpreter import run_in_chunks
 
     precision = read_fact(job.path("capture.json"), str, "precision")
     samples = load_samples(job.path("samples.npz"))
     parts, facts = lower_graph(ir.load(job.path("capture.ir")), samples, rounds=precision == "float32")
     for name, graph in (("head", parts.head), ("lower", parts.body), ("tail", parts.tail)):
         ir.save(graph, out / f"{name}.ir")
-    write_json(out / "lower.json", {**facts, "front": read_json(job.path("capture.json")).get("front")})
+    usual, kind = samples["usual"], parts.head.output_nodes[0].type.int_dtype
+    use = InputUse.of(usual, run_in_chunks(parts.head, usual)[0], kind)
+    noted = {"input": None if use is None else dataclasses.asdict(use)}
+    write_json(out / "lower.json", {**facts, **noted, "front": read_json(job.path("capture.json")).get("front")})
 
 
 def map_stage(job: Job, out: Path) -> None:

@@ -112,7 +112,7 @@ def quantize(
     after = _accuracy(graph_module, labelled, dtype)
     accuracy = Accuracy(before, after, len(labelled[1])) if labelled else None
     name = type(graph_module).__name__
-    return QuantizedModel.of(graph_module, Summary(name, weight_bits, act_bits, input_bits, layers, accuracy))
+    return QuantizedModel.of(graph_module, Summary(name, weight_bits, act_bits, input_bits, layers, accuracy), batches)
 
 
 def accuracy_of(model: object) -> Accuracy | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from torch import fx
+import torch
+from torch import Tensor, fx
 
 from nnhw.notebook import facts_table
 
@@ -47,6 +49,25 @@ class Summary:
         return f"{self.name}, quantized: {layers}, {bits}, {self.accuracy or 'accuracy not measured'}"
 
 
+_SAMPLE = "nnhw_calibration_sample"
+_MOST_IMAGES, _MOST_ELEMENTS = 64, 1 << 20
+
+
+def calibration_sample(model: object) -> Tensor | None:
+    """Return some of the images [n, *shape] that `quantize` calibrated a model with; None for any other model."""
+    sample = getattr(model, "meta", {}).get(_SAMPLE) if isinstance(model, QuantizedModel) else None
+    return sample if isinstance(sample, Tensor) else None
+
+
+def _spread(batches: Sequence[Tensor]) -> Tensor:
+    """Return a few images [n, *shape], evenly spread over batches of them."""
+    count = sum(map(len, batches))
+    most = max(1, min(_MOST_IMAGES, _MOST_ELEMENTS // batches[0][0].numel()))
+    places = {round(place * (count - 1) / max(1, most - 1)) for place in range(min(most, count))}
+    images = (image for batch in batches for image in batch)
+    return torch.stack([image for place, image in enumerate(images) if place in places])
+
+
 class QuantizedModel(fx.GraphModule):
     """A quantized model. Its `repr` is a line; `print(model)` shows all modules and the code, as of any graph module.
 
@@ -58,11 +79,16 @@ class QuantizedModel(fx.GraphModule):
     accuracy: Accuracy | None  # type: ignore[assignment]  # modules annotate attributes as tensors
 
     @classmethod
-    def of(cls, graph_module: fx.GraphModule, summary: Summary) -> Self:
-        """Return a graph module as a quantized model, in eval mode, with its summary."""
+    def of(cls, graph_module: fx.GraphModule, summary: Summary, batches: Sequence[Tensor]) -> Self:
+        """Return a graph module as a quantized model, in eval mode, with its summary and some calibration data.
+
+        Parameters
+        ----------
+        batches: the calibration data, [N, *shape] each.
+        """
         model = cls(graph_module, graph_module.graph, class_name=summary.name)
         model.accuracy = summary.accuracy
-        model.meta["nnhw"] = summary  # goes along with copies
+        model.meta |= {"nnhw": summary, _SAMPLE: _spread(batches)}  # goes along with copies
         return model.eval()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:

@@ -74,7 +74,9 @@ def make_samples(example: np.ndarray, count: int = RANDOM_SAMPLES) -> np.ndarray
 
 
 def load_samples(path: Path) -> dict[str, np.ndarray]:
-    """Return the samples that the stage `capture` saved: `inputs`, and PyTorch's results `torch` and `torch_float64`.
+    """Return what the stage `capture` saved.
+
+    These are `inputs`, PyTorch's results for them, `torch` and `torch_float64`, and `usual` inputs; see `usual_inputs`.
 
     Raises
     ------
@@ -84,7 +86,7 @@ def load_samples(path: Path) -> dict[str, np.ndarray]:
         samples = load_npz(path)
         if {array.dtype.kind for array in samples.values()} - set("biuf"):
             raise ValueError("it holds something else than numbers")
-        if not samples.keys() >= {"inputs", "torch"} or not samples["inputs"].ndim:
+        if not samples.keys() >= {"inputs", "usual", "torch"} or not samples["inputs"].ndim:
             raise ValueError("inputs or answers are missing")
     except (OSError, ValueError) as error:
         raise BuildError(f"build file '{path}' cannot be read ({error}); run 'nnhw build' again") from None
@@ -98,6 +100,14 @@ def example_of(example: torch.Tensor | None, graph: Graph) -> np.ndarray:
         return array
     shape = graph.inputs[0].type.shape
     return np.stack([np.zeros(shape, np.float32), np.ones(shape, np.float32)])
+
+
+def usual_inputs(model: nn.Module | ExportedProgram, example: torch.Tensor | None, graph: Graph) -> np.ndarray:
+    """Return images that a model is made for, [n, *shape]: some of its calibration data, or else its example input."""
+    from nnhw.nn.quantized import calibration_sample
+
+    calibrated = calibration_sample(model)
+    return example_of(example if calibrated is None else calibrated, graph)
 
 
 def evaluate(model: nn.Module | ExportedProgram, samples: np.ndarray, double: bool = False) -> np.ndarray:

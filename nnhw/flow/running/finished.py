@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -44,6 +45,7 @@ def open(
     notice: Callable[[str], None] = lambda text: None,
     progress: Callable[[int, int], None] = lambda finished, total: None,
     trust: bool = False,
+    strict: bool = False,
 ) -> Device:
     """Open the device that runs a build; use it in a `with` statement and call it with images.
 
@@ -59,6 +61,8 @@ def open(
     progress: called with bytes sent and bytes in all, while the device is sent the build's program.
     trust: with `sim`, compile the folder's Verilog even if somebody else made it; it may then run any code. See
         `trust_build`.
+    strict: inputs that are clipped far more often than calibration data are an InputError instead of a
+        SaturationWarning.
 
     Raises
     ------
@@ -86,7 +90,7 @@ def open(
     elif isinstance(link, str) and link != "model":
         link = _link_name(link, board, folder)
     rates = (baud,) if baud else board.host_link.rates(_built_clock_hz(folder, board))
-    return open_link(folder.path, link, rates, clock_hz, max_retries, progress, notice)
+    return open_link(folder.path, link, rates, clock_hz, max_retries, progress, notice, strict)
 
 
 _NAMED = (Ftdi.kind, *USB_FLOWS)
@@ -149,6 +153,7 @@ def run_file(
     labels: Path | None = None,
     trust: bool = False,
     baud: int | None = None,
+    strict: bool = False,
 ) -> FileRun:
     """Run the images of a .npy file through a device.
 
@@ -157,7 +162,7 @@ def run_file(
     out: .npy file for the results; when the link fails, for those of the images that were finished.
     measure: let the device measure the cycles of each layer; see `measure_parts`.
     labels: .npy file of the images' labels [N], 0 for the first output: for the accuracy.
-    trust, baud: see `open`.
+    trust, baud, strict: see `open`.
 
     Raises
     ------
@@ -167,7 +172,8 @@ def run_file(
     images = load_images(file)
     known = None if labels is None else load_labels(labels, len(images))
     with progress.stage(f"open link '{link}'"):
-        device = open(build, link, baud=baud, notice=progress.note, progress=progress.advance, trust=trust)
+        notice, advance = progress.note, progress.advance
+        device = open(build, link, baud=baud, notice=notice, progress=advance, trust=trust, strict=strict)
     with device:
         measured = _measured(device, progress) if measure else None
         keys = device.result_keys
@@ -203,7 +209,8 @@ def _run_images(
     before = device.idle_status() if programs else None
     start = time.monotonic()
     try:
-        results, parts = _named(device, device(images, progress.advance))
+        with warnings.catch_warnings(record=True) as warned:
+            results, parts = _named(device, device(images, progress.advance))
     except BatchError as error:
         if out is not None:
             finished, kept = _named(device, error.results)
@@ -211,6 +218,8 @@ def _run_images(
             progress.note(f"{error.finished} of {len(images)} images were finished; their results are in {out}")
         raise
     seconds = time.monotonic() - start
+    for one in warned:
+        progress.note(str(one.message))
     # A program's counters are complete only when it waits for the next image.
     status = device.idle_status() if programs else device.status()
     work = status.since(before) if before else None
