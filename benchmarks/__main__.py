@@ -15,6 +15,7 @@ from benchmarks import (
     activations,
     bnn_pynq,
     cases,
+    checks,
     cmsis,
     compiled,
     doors,
@@ -98,6 +99,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "links": Benchmark("every link: logic cells, images/s in theory and at its pins, faults", links.run, links.show),
     "ports": Benchmark("logic cells of each kind of link on each family, by synthesis", ports.run, ports.show, None),
     "mapping": Benchmark("large networks: CPU seconds until they map or do not fit", mapping.run, mapping.show, None),
+    "checks": Benchmark("nnhw check on networks that people bring", checks.run, checks.show, checks.BOARD),
     "peak": Benchmark("the largest binary engine of a device: products a cycle, clock", peak.run, peak.show, None),
     "speed": Benchmark("seconds to build, from nothing, cold, warm; cycles/s simulated", speed.run, speed.show),
     "networks": Benchmark(
