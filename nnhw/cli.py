@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,11 +27,26 @@ if TYPE_CHECKING:
 OUT = Console()
 ERR = Console(stderr=True)
 # 130 is 128 + SIGINT, as a shell reports a process that Ctrl-C has ended.
-EXIT_ERROR, EXIT_INTERRUPTED = 1, 130
+EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+# The base class of wrong options and arguments: typer exports only this one of its subclasses.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 class _Commands(TyperGroup):
-    """The group of all commands: shows errors of nnhw as a message, without a traceback, and sets the exit code."""
+    """The group of all commands: shows errors as a message, without a traceback, and sets the exit code."""
+
+    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        """Run a command line; a mistake in the command line itself is shown like every other error."""
+        try:
+            code = super().main(*args, standalone_mode=False, **extra)
+        except _UsageError as error:
+            if not standalone_mode:
+                raise
+            _show_usage(error)
+            code = EXIT_USAGE
+        if standalone_mode:
+            sys.exit(code or 0)
+        return code
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -50,8 +66,19 @@ class _Commands(TyperGroup):
 
 
 def _show_error(error: NnhwError) -> None:
+    _say_in_red(f"{heading(error)}: {error}")
+
+
+def _show_usage(error: Any) -> None:
+    # A command without any arguments has shown its help already, and its error has no message.
+    if said := error.format_message().strip().rstrip("."):
+        command = error.ctx.command_path if error.ctx else "nnhw"
+        _say_in_red(f"Usage: {said}{'' if said.endswith('?') else ';'} '{command} --help' shows what it takes")
+
+
+def _say_in_red(message: str) -> None:
     # Without markup, as messages hold brackets, such as those of shapes.
-    ERR.print(f"{heading(error)}: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+    ERR.print(message, style="red", markup=False, highlight=False, soft_wrap=True)
 
 
 app = typer.Typer(
@@ -60,6 +87,7 @@ app = typer.Typer(
     # An exception that is no NnhwError is a mistake of nnhw: a report of it needs the plain traceback.
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done; 1 refused or failed; 2 a mistake in the command line; 130 ended by Ctrl-C.",
 )
 
 ModelFile = Annotated[
@@ -75,7 +103,7 @@ Calibrate = Annotated[
         help="Quantize a float model with these images, or a folder of pictures.",
     ),
 ]
-Bits = Annotated[int, typer.Option(help="With --calibrate: 1 to 8.")]
+Bits = Annotated[int, typer.Option(min=1, max=8, help="With --calibrate: 1 to 8.")]
 # Copies for the help texts, so that --help imports nothing heavy; tests compare them with the real stages and passes.
 STAGES = "capture, lower, map, elaborate, simulate, sense, build or netlist"
 PASSES = (
@@ -342,9 +370,10 @@ def ir(
     ] = None,
 ) -> None:
     """Print the graph of a model behind a stage, or write it as a file that is a model again, or as a picture."""
-    from nnhw.flow.commands.inspection import ir_behind, write_ir
+    from nnhw.flow.commands.inspection import check_written, ir_behind, write_ir
     from nnhw.flow.models.calibrate import make_calibration
 
+    check_written(stage, out, svg)
     calibration = make_calibration(calibrate, None, None, weight_bits, act_bits)
     staged = ir_behind(file, stage, board, calibration, _progress())
     written = write_ir(staged, out, svg, data)

@@ -11,8 +11,7 @@ from rich.text import Text
 from nnhw.flow.tools.tables import NumberTable
 
 from .goals import FIGURES, shown
-from .trial_records import Search
-from .trying import COMPLETE, OUTCOMES, RUNNING
+from .trial_records import COMPLETE, OUTCOMES, RUNNING, Search
 
 _ALWAYS = ("accuracy", "rate", "cycles", "lc", "ebr", "spram", "dsp")
 """Figures that have a column even if they are no objective."""

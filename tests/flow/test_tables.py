@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import io
 import re
-from itertools import pairwise
 
 import pytest
 from rich.console import Console
-from rich.text import Text
 
 from nnhw.boards import list_boards
 from nnhw.errors import LayerNeed
-from nnhw.fitting.tables import render_needs, trial_table
-from nnhw.flow.commands.doctor import Check
-from nnhw.flow.commands.terminal import render_boards, render_doctor
+from nnhw.fitting.tables import render_needs
+from nnhw.flow.commands.terminal import render_boards
 from nnhw.flow.tools.tables import NumberTable, shortened
 
 WIDTHS = (200, 80, 60, 40)

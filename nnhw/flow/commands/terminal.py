@@ -261,7 +261,9 @@ def _link_speed(link: Report) -> str:
 def _exactness(report: Report) -> NumberTable:
     """Return the table of all comparisons; the remarks say why PyTorch's own floats may differ from exact values."""
     exact = report["exactness"]
-    table = NumberTable("Exactness: samples that differ", "compared", "samples", "differ", names=(), texts=("compared",))
+    table = NumberTable(
+        "Exactness: samples that differ", "compared", "samples", "differ", names=(), texts=("compared",)
+    )
 
     def row(compared: str, samples: int | None, differ: int | None, is_fault: bool = True) -> None:
         table.row(compared, _count(samples), _mismatch(differ) if is_fault or not differ else _count(differ))

@@ -25,6 +25,7 @@ from nnhw.flow.models.calibrate import load_labels
 from nnhw.flow.pipeline import Build
 from nnhw.flow.running.accuracy import Score, score
 from nnhw.flow.tools.progress import Progress, SilentProgress
+from nnhw.flow.tools.storage import check_file_place
 from nnhw.ir.interpreter import joined
 from nnhw.links import Ftdi
 from nnhw.reading import load_npy
@@ -164,6 +165,9 @@ def run_file(
     InputError: a file cannot be read, or does not fit the model. LinkError: see `open`; `BatchError` in the middle.
     """
     progress = progress or SilentProgress()
+    _mapped(build)
+    if out is not None:
+        check_file_place(out)
     images = load_images(file)
     known = None if labels is None else load_labels(labels, len(images))
     with progress.stage(f"open link '{link}'"):

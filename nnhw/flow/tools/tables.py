@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Collection, Iterator, Sequence
-from os.path import commonprefix
+from itertools import takewhile
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
@@ -147,7 +147,9 @@ def _tell_apart(short: dict[str, str], width: int, mark: str) -> None:
     for alike in groups.values():
         if len(alike) == 1:
             continue
-        start = max(head, len(commonprefix(alike)) - CONTEXT)
+        letters = zip(*alike, strict=False)
+        shared = sum(1 for _ in takewhile(lambda those: len(set(those)) == 1, letters))
+        start = max(head, shared - CONTEXT)
         apart = {
             name: name[:head] + mark + name[start : start + middle] + mark + name[len(name) - tail :] for name in alike
         }
