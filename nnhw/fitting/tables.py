@@ -98,15 +98,29 @@ def _short(rate: float) -> str:
     return f"{rate:,.0f}"
 
 
+def _reasons(unfit: Sequence[FitTrial]) -> Iterator[str]:
+    """Yield why a network does not fit: each reason once, and of boards that are too small only that of the largest."""
+    refused: dict[str, list[str]] = {}
+    for one in unfit:
+        if not one.supported:
+            refused.setdefault(one.missing, []).append(one.board.name)
+    for missing, names in refused.items():
+        yield f"{', '.join(names)}: {missing}"
+    small = sorted((one for one in unfit if one.supported), key=lambda one: one.board.resources.lc)
+    if small:
+        yield f"{small[-1].board.name}: {small[-1].missing}"
+    if small[:-1]:
+        names = ", ".join(one.board.name for one in small[:-1])
+        yield f"{names}: smaller, and too small as well; `nnhw fit --board NAME` says what one of them lacks."
+
+
 def _remarks(fits: Fits) -> Iterator[str]:
     said: set[str] = set()
     for one in fits.trials:
         if one.alike and one.board.name not in said:
             said.add(one.board.name)
             yield f"{one.board.name} stands for {', '.join(one.alike)} as well: the same device."
-    for one in fits.trials:
-        if not one.fits and one.variant.own:
-            yield f"{one.board.name}: {one.missing}"
+    yield from _reasons([one for one in fits.trials if not one.fits and one.variant.own])
     yield LEGEND
     if any(not one.variant.own for one in fits.trials):
         yield "What fewer bits cost in accuracy is not known before the network is quantized or trained with them."

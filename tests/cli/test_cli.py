@@ -179,7 +179,7 @@ def test_cli_ir_prints_the_engines(small_net: str) -> None:
 def test_cli_ir_shows_progress_beside_the_graph(small_net: str) -> None:
     result = nnhw_command("ir", small_net)
     assert result.stdout.startswith("(graph small")
-    shown = [line.partition(":")[0] for line in result.stderr.splitlines() if not line.endswith("...")]
+    shown = [line.partition(" ... ")[0] for line in result.stderr.splitlines()]
     assert shown == ["load", "capture", "lower"]
 
 
@@ -227,7 +227,7 @@ def test_cli_check_accepts_a_good_model(small_net: str) -> None:
         "link spi at 6,000,000 bit/s: 74,503 images/s, the link is the bound",
         "link ftdi at 30,000,000 bit/s: 372,516 images/s, the link is the bound",
     ]
-    shown = [line.partition(":")[0] for line in result.stderr.splitlines() if not line.endswith("...")]
+    shown = [line.partition(" ... ")[0] for line in result.stderr.splitlines()]
     assert shown == ["load", "capture", "lower", "map"]
 
 
@@ -266,7 +266,7 @@ def test_cli_check_and_ir_quantize_a_float_model(float_net: str, tmp_path: Path,
     np.save(data, np.random.default_rng(1).random((20, 8)).astype(np.float32))
     result = nnhw_command("check", float_net, "--calibrate", data, *bits)
     assert (result.exit_code, result.stdout.splitlines()[0]) == (0, f"{float_net}: no problems")
-    assert "quantize: " in result.stderr
+    assert "quantize ... " in result.stderr
     graph = nnhw_command("ir", float_net, "--stage", "capture", "--calibrate", data, *bits)
     assert ("int -7 7" in graph.stdout, "int 0 31" in graph.stdout) == (bool(bits), bool(bits))
 

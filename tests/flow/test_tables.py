@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import io
 import re
+from pathlib import Path
 
 import pytest
-from rich.console import Console
+from rich.console import Console, RenderableType
 
-from nnhw.boards import list_boards
+from nnhw.boards import list_boards, load_board
 from nnhw.errors import LayerNeed
-from nnhw.fitting.tables import render_needs
-from nnhw.flow.commands.terminal import render_boards
+from nnhw.fitting import Fits, FitTrial, Variant
+from nnhw.fitting.tables import render_fits, render_needs, trial_table
+from nnhw.flow.commands.doctor import Check
+from nnhw.flow.commands.terminal import render_boards, render_doctor
 from nnhw.flow.tools.tables import NumberTable, shortened
+from nnhw.searching.goals import FIGURES, Goals
+from nnhw.searching.rendering import render_search
+from nnhw.searching.trial_records import COMPLETE, Search, Tried
 
 WIDTHS = (200, 80, 60, 40)
 LONG = [f"sequential/conv2d_{number}/BiasAdd;sequential/conv2d_{number}/Conv2D/" + "x" * 60 for number in range(12)]
 
 
-def printed(table: NumberTable, width: int, encoding: str = "utf-8") -> str:
-    """Return what a terminal of this width shows; each line fits it."""
+def printed(table: RenderableType, width: int, encoding: str = "utf-8") -> str:
+    """Return what a terminal of this width shows, with a blank behind each line; each line fits it."""
     out = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     Console(width=width, file=out).print(table)
     out.seek(0)
-    text = out.read()
-    assert max(map(len, text.splitlines())) <= width
-    return text
+    lines = out.read().splitlines()
+    assert max(map(len, lines)) <= width
+    return "".join(f"{line} \n" for line in lines)
 
 
 def large(names: list[str]) -> NumberTable:
@@ -52,7 +58,7 @@ def test_table_shows_every_number_at_any_width(width: int) -> None:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_table_names_every_row_apart(width: int) -> None:
     first = printed(large(LONG), width).partition("continued")[0]
-    shown = re.findall(r"^│ (seq\S*) +│", first, re.M)
+    shown = re.findall(r"^(?:│ )?(seq\S*) ", first, re.M)
     assert len(shown) == len(set(shown)) == len(LONG)
 
 
@@ -66,14 +72,14 @@ def test_table_that_fits_is_not_changed() -> None:
 
 def test_table_continues_in_a_second_one_with_the_same_first_column() -> None:
     text = printed(large(["fc1", "fc2"]), 40)
-    assert [line for line in text.splitlines() if line.startswith("Layers")] == ["Layers", "Layers, continued"]
-    assert text.count("│ fc1 ") == text.count("│ all ") == 2
+    assert [line.strip() for line in text.splitlines() if line.startswith("Layers")] == ["Layers", "Layers, continued"]
+    assert len(re.findall(r"^fc1 ", text, re.M)) == len(re.findall(r"^all ", text, re.M)) == 2
 
 
 def test_table_without_unicode_is_plain_ascii() -> None:
     text = printed(large(LONG), 60, "ascii")
     assert text.isascii()
-    assert re.search(r"\| sequen\S*\.\.\.\S* +\|", text)
+    assert re.search(r"^sequen\S*\.\.\.\S* +\|", text, re.M)
 
 
 def test_shortened_keeps_head_and_tail() -> None:
@@ -96,3 +102,45 @@ def test_tables_of_boards_and_needs_lose_no_number(width: int) -> None:
     assert all(f" {board.resources.lc:,} " in boards for board in list_boards())
     needs = printed(render_needs([LayerNeed(name, 12345, 0, 678, 90, 12, 34) for name in LONG]), width)
     assert needs.count(" 12,345 ") == needs.count(" 136 ") == len(LONG)
+
+
+def fit_trial(board: str, missing: str = "", supported: bool = True) -> FitTrial:
+    found = load_board(board)
+    numbers = ("", 0.0) if missing else ("streaming", 234_567.0)
+    return FitTrial(found, (), Variant(8, 8, own=True), *numbers, 48e6, 12_345.0, {"lc": 5}, missing, supported)
+
+
+def test_table_of_fits_is_one_table_at_80_columns() -> None:
+    names = ("icestick", "icebreaker_bitsy", "ice40_hx8k_b_evn", "colorlight_5a75b_r7_0")
+    text = printed(trial_table("net: mapped, not built", [fit_trial(name) for name in names]), 80)
+    assert "continued" not in text
+    assert text.count(" 234,567 ") == len(names)
+    assert all(f"{name} " in text for name in names)
+
+
+def test_fits_say_each_reason_once_and_of_small_boards_that_of_the_largest() -> None:
+    trials = [fit_trial(name, f"{name} lacks a lot") for name in ("icestick", "icebreaker", "ice40_hx8k_b_evn")]
+    trials += [fit_trial(name, "no engine", supported=False) for name in ("ulx3s_25f", "ulx3s_85f")]
+    text = " ".join(printed(render_fits(Fits("net", tuple(trials))), 80).split())
+    assert "ulx3s_25f, ulx3s_85f: no engine ice40_hx8k_b_evn: ice40_hx8k_b_evn lacks a lot" in text
+    assert "icestick, icebreaker: smaller, and too small as well; `nnhw fit --board NAME` says what" in text
+    assert text.count("lacks a lot") == text.count("no engine") == 1
+
+
+def test_table_of_a_search_at_80_columns_has_every_figure(tmp_path: Path) -> None:
+    figures = dict.fromkeys(FIGURES, 123456.0) | {"accuracy": 0.9876}
+    params = {"width": 128, "weight_bits": 4, "kind": "convolution_of_many_channels"}
+    search = Search(
+        "toy", "study", tmp_path, Goals(("accuracy", "rate"), {}, {}), (Tried(7, COMPLETE, params, figures),)
+    )
+    text = printed(render_search(search), 80)
+    assert text.count(" 123,456 ") >= 5
+    assert all(f"{name}=" in text for name in params)
+    assert "weight_bits=4" in text
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_table_of_the_doctor_says_every_version(width: int) -> None:
+    checks = [Check(f"tool-{number}", f"0.11.1.0.post{number} (yowasp)", "work", "", "", True) for number in range(9)]
+    text = printed(render_doctor(checks), width)
+    assert all(f"0.11.1.0.post{number}" in text for number in range(9))

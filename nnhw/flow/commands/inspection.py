@@ -18,7 +18,7 @@ from nnhw.flow.folder.build_folder import BuildFolder
 from nnhw.flow.models.calibrate import Calibration, quantize_source
 from nnhw.flow.options import Options
 from nnhw.flow.report import rates
-from nnhw.flow.tools.progress import Progress, SilentProgress
+from nnhw.flow.tools.progress import Progress, SilentProgress, noted
 from nnhw.flow.tools.storage import check_file_place, write_whole
 from nnhw.ir import Graph, dumps, load
 from nnhw.ir.files import pack_arrays
@@ -270,5 +270,5 @@ def _operators(graph: Graph) -> tuple[str, ...]:
 
 def _mapped(body: Graph, board: Board, progress: Progress) -> Accelerator:
     """Return the accelerator of an integer graph."""
-    with progress.stage("map"):
+    with progress.stage("map"), noted("nnhw.mapping", progress):
         return map_on_board(body, board, Options())[0].accelerator

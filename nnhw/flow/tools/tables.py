@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 
+from rich.box import HEAVY_HEAD, SIMPLE_HEAD, Box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
 from rich.table import Table
@@ -13,15 +15,42 @@ from rich.text import Text
 
 NAME_LEAST = 16
 """Fewest characters of a long name that still tell a layer from its neighbours."""
+WORD_MOST = 24
+"""Most characters of a word, such as the name of a board, that is not broken in a text that wraps."""
 CONTEXT = 2
 """Characters shown in front of the place where names differ, such as the `d_` of `conv2d_1`."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The lines of a table.
+
+    Parameters
+    ----------
+    box: characters of the lines. has_edge: whether there are lines around the table.
+    padding: blanks above, right of, below and left of each cell.
+    """
+
+    box: Box
+    has_edge: bool
+    padding: tuple[int, int, int, int]
+
+    def total(self, widths: Sequence[int]) -> int:
+        """Return the width of a table whose columns have these widths."""
+        between = 1 + self.padding[1] + self.padding[3]
+        return sum(widths) + between * (len(widths) - 1) + (self.has_edge and between + 1)
+
+
+FRAMED = Frame(HEAVY_HEAD, True, (0, 1, 0, 1))
+PLAIN = Frame(SIMPLE_HEAD, False, (0, 1, 0, 0))
 
 
 class NumberTable:
     """A table of names, numbers and texts that shows every number whole, whatever the width.
 
-    Where the table is too wide, its headings wrap first; then texts wrap, and names lose characters in their middle.
-    Columns that still do not fit follow in a second table below, which begins with the same first column.
+    Where the table is too wide, its headings wrap first. Then it loses the lines around its cells, texts wrap, and
+    names lose characters in their middle. Columns that still do not fit follow in a second table below, which begins
+    with the same first column.
 
     Parameters
     ----------
@@ -52,11 +81,13 @@ class NumberTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text | Table]:
         """Yield titles and the tables that hold all columns, each at most as wide as `options` say."""
         mark = "..." if options.ascii_only else "…"
-        title = self.title
-        for places in self._parts(options.max_width):
+        width, title = options.max_width, self.title
+        for places in self._parts(width):
             # Not as a title of rich's, which is as wide as the table and would wrap.
             yield Text(title, "bold")
-            yield self._drawn(places, self._widths(places, options.max_width), mark)
+            # Lines around cells cost each column three characters instead of two: only where there is room for them.
+            is_framed = len(places) == len(self._columns) and FRAMED.total(self._unwrapped(places)) <= width
+            yield self._drawn(places, width, FRAMED if is_framed else PLAIN, mark)
             title = f"{self.title}, continued"
 
     def _parts(self, width: int) -> list[list[int]]:
@@ -64,25 +95,27 @@ class NumberTable:
         parts = [[0]]
         for place in range(1, len(self._columns)):
             joined = [*parts[-1], place]
-            if len(joined) == 2 or _framed(self._widths(joined, width)) <= width:
+            if len(joined) == 2 or PLAIN.total(self._widths(joined, width, PLAIN)) <= width:
                 parts[-1] = joined
             else:
                 parts.append([0, place])
         return parts
 
-    def _widths(self, places: Sequence[int], width: int) -> list[int]:
-        """Return the widths of columns without their frame; their sum is too large where numbers need more room."""
+    def _unwrapped(self, places: Sequence[int]) -> list[int]:
+        """Return the widths of columns of which nothing but headings wraps."""
+        return [max(_word(self._columns[place]), self._longest(place)) for place in places]
+
+    def _widths(self, places: Sequence[int], width: int, frame: Frame) -> list[int]:
+        """Return the widths of columns; with the frame they are too wide where numbers need more room."""
         whole = [max(cell_len(self._columns[place]), self._longest(place)) for place in places]
-        widths = list(whole)
-        if _framed(widths) > width:
-            widths = [max(_word(self._columns[place]), self._longest(place)) for place in places]
+        widths = whole if frame.total(whole) <= width else self._unwrapped(places)
         least = [self._least(place) for place in places]
-        while _framed(widths) > width and any(wide > low for wide, low in zip(widths, least, strict=True)):
+        while frame.total(widths) > width and any(wide > low for wide, low in zip(widths, least, strict=True)):
             widest = max(range(len(places)), key=lambda at: (widths[at] > least[at], widths[at]))
             widths[widest] -= 1
         # Headings that need not wrap after all.
         for at, wanted in enumerate(whole):
-            if self._longest(places[at]) <= widths[at] and _framed(widths) + wanted - widths[at] <= width:
+            if self._longest(places[at]) <= widths[at] and frame.total(widths) + wanted - widths[at] <= width:
                 widths[at] = wanted
         return widths
 
@@ -93,17 +126,17 @@ class NumberTable:
             return max(_word(heading), min(longest, NAME_LEAST))
         if heading in self._texts:
             words = max((_word(row[place].plain) for row in self._rows), default=0)
-            return max(_word(heading), min(words, NAME_LEAST))
+            return max(_word(heading), min(words, WORD_MOST))
         return max(_word(heading), longest)
 
     def _longest(self, place: int) -> int:
         return max((cell_len(row[place].plain) for row in self._rows), default=0)
 
-    def _drawn(self, places: Sequence[int], widths: Sequence[int], mark: str) -> Table:
+    def _drawn(self, places: Sequence[int], room: int, frame: Frame, mark: str) -> Table:
         """Return the table of some columns; every cell fits its column, so that rich cuts and wraps nothing."""
-        table = Table()
+        table = Table(box=frame.box, padding=frame.padding, show_edge=frame.has_edge, pad_edge=frame.has_edge)
         columns: list[list[Text]] = []
-        for place, width in zip(places, widths, strict=True):
+        for place, width in zip(places, self._widths(places, room, frame), strict=True):
             heading = self._columns[place]
             left = heading in self._names or heading in self._texts
             wrapped = "\n".join(textwrap.wrap(heading, width, break_long_words=False, break_on_hyphens=False))
@@ -168,8 +201,3 @@ def _wrapped(cell: Text, width: int) -> Text:
 def _word(text: str) -> int:
     """Return the length of the longest part of a text that wrapping leaves whole."""
     return max(map(len, text.replace("-", "- ").split()), default=0)
-
-
-def _framed(widths: Sequence[int]) -> int:
-    """Return the width of a table whose columns have these: a blank on both sides of each, and lines around all."""
-    return sum(widths) + 3 * len(widths) + 1
