@@ -342,16 +342,15 @@ def _rounding(exact: Mapping[str, Any], name: str, precision: str) -> Iterator[s
         return
     samples = _count(exact["samples"])
     gap, argmax, ties = (exact[f"{name}_{what}"] for what in ("gap", "argmax", "ties"))
-    parts = ["Every difference lies within the rounding of its sums, which nnhw bounds; any other stops a build"]
-    if gap is not None:
-        parts.append(f"results differ by at most {gap:.0e} of the largest one")
+    parts = [f"by at most {gap:.0e} of the largest result"] if gap is not None else []
     if argmax is not None:
-        parts.append(f"the largest output is the same one on {_count(argmax)} of {samples}")
+        parts.append(f"with the same largest output on {_count(argmax)} of {samples}")
     if ties:
-        parts.append(f"on {_count(ties)} a value lies on a tie between two codes, and PyTorch takes the other code")
+        parts.append(f"with a value at a tie between two codes on {_count(ties)} of {samples}")
     yield (
         f"On {_count(exact[f'{name}_ir'])} of {samples} samples PyTorch in {precision} gives another result than the "
-        f"hardware, which computes the exact values. {'; '.join(parts)}."
+        f"hardware, which computes the exact values{': ' if parts else ''}{', '.join(parts)}. Rounding in PyTorch's "
+        "sums and functions is the only reason: a difference beyond the bound of that rounding stops a build."
     )
 
 
