@@ -172,7 +172,7 @@ def options(
 
 @app.command()
 def doctor() -> None:
-    """Say which tools are there, which version, and what a missing one costs."""
+    """Show which tools are installed, their versions, and what a missing one costs."""
     from nnhw.flow.commands.doctor import diagnose
     from nnhw.flow.commands.terminal import render_doctor
 
@@ -199,35 +199,45 @@ def build(
     board: BoardName = "icebreaker",
     out: Annotated[Path | None, typer.Option(help="Build folder instead of build/<model>-<board>.")] = None,
     clock: Annotated[float | None, typer.Option(metavar="MHZ", help="Clock that must be reached.")] = None,
-    target_fps: Annotated[float | None, typer.Option(help="Least frames/s; the smallest mapping is taken.")] = None,
-    style: Annotated[str, typer.Option(help="streaming: an engine a layer; shared: one for all; or auto.")] = "auto",
+    target_fps: Annotated[
+        float | None, typer.Option(help="Minimum frames per second; nnhw uses the smallest mapping that reaches it.")
+    ] = None,
+    style: Annotated[
+        str,
+        typer.Option(
+            help="streaming: one engine per layer. shared: one engine runs all layers. auto: the faster of the two."
+        ),
+    ] = "auto",
     array: Annotated[
         Path | None, typer.Option(metavar="BUILD", help="Make a program for the shared engine of another build.")
     ] = None,
     reusable: Annotated[
-        bool, typer.Option("--reusable", help="With --style shared: an engine for other networks, too, with --array.")
+        bool,
+        typer.Option(
+            "--reusable", help="With --style shared: an engine that also runs other networks, built with --array."
+        ),
     ] = False,
     sequences: Annotated[
         int, typer.Option(min=1, help="Sequences of a recurrent network, interleaved to keep engines busy.")
     ] = 1,
     overrides: Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Folding of single layers.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Place-and-route runs, of which the best counts.")] = 5,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes at a time; all cores otherwise.")] = None,
-    frames: Annotated[int, typer.Option(min=0, help="Frames of the RTL simulation; 0: none.")] = 8,
+    seeds: Annotated[int, typer.Option(min=1, help="Place-and-route runs; the best one is used.")] = 5,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Number of processes; default: the number of cores.")] = None,
+    frames: Annotated[int, typer.Option(min=0, help="Frames to simulate in RTL (0 to skip).")] = 8,
     netlist_frames: Annotated[
-        int, typer.Option(min=0, help="Frames through the netlist that is placed, at its pins; 0: none.")
+        int, typer.Option(min=0, help="Frames to simulate through the placed netlist, driven at its pins (0 to skip).")
     ] = 0,
     start_from: Annotated[
-        str, typer.Option(metavar="STAGE", help=f"First stage, {STAGES}; those before are done.")
+        str, typer.Option(metavar="STAGE", help=f"First stage to run: {STAGES}. Earlier ones must be done.")
     ] = "capture",
-    stop_at: Annotated[str, typer.Option(metavar="STAGE", help=f"Last stage, {STAGES}.")] = "netlist",
+    stop_at: Annotated[str, typer.Option(metavar="STAGE", help=f"Last stage to run: {STAGES}.")] = "netlist",
     base: Annotated[
         Path | None,
-        typer.Option("--from", metavar="BUILD", help="A build that differs in its weights alone: its layout is taken."),
+        typer.Option("--from", metavar="BUILD", help="Reuse the placement of this build; only the weights may differ."),
     ] = None,
     link: Annotated[
         str,
-        typer.Option(help="uart, spi, ftdi, usb or ulpi, of those that the board has; empty: the board's own."),
+        typer.Option(help="uart, spi, ftdi, usb or ulpi, where the board has it; empty: the board's default."),
     ] = "",
     input: Annotated[
         str,
@@ -239,7 +249,9 @@ def build(
     ] = None,
     labels: Annotated[
         Path | None,
-        typer.Option(metavar="LABELS.npy", help="Of the images of --evaluate, else of --calibrate: show the accuracy."),
+        typer.Option(
+            metavar="LABELS.npy", help="Labels of --evaluate, or of --calibrate without it: show the accuracy."
+        ),
     ] = None,
     weight_bits: Bits = 8,
     act_bits: Bits = 8,
@@ -292,7 +304,7 @@ def check(
     weight_bits: Bits = 8,
     act_bits: Bits = 8,
 ) -> None:
-    """List everything that stands in the way of a build; if nothing does, what will run where, and how fast."""
+    """List everything that prevents a build; if nothing does, show what runs where, and how fast."""
     from nnhw.flow.commands.inspection import check_file
     from nnhw.flow.commands.terminal import render_rates
     from nnhw.flow.models.calibrate import make_calibration
@@ -324,13 +336,13 @@ def fit(
         list[str] | None,
         typer.Option(metavar="W/A", help="Bits of weights and activations, as 4/8; repeatable. Usual ones otherwise."),
     ] = None,
-    style: Annotated[str, typer.Option(help="streaming, shared or auto, as of build.")] = "auto",
-    clock: Annotated[float | None, typer.Option(metavar="MHZ", help="Clock for which rates are said.")] = None,
+    style: Annotated[str, typer.Option(help="streaming, shared or auto, as for build.")] = "auto",
+    clock: Annotated[float | None, typer.Option(metavar="MHZ", help="Clock at which rates are computed.")] = None,
     calibrate: Calibrate = None,
     weight_bits: Bits = 8,
     act_bits: Bits = 8,
 ) -> None:
-    """Say on which boards a model fits, with how many bits, and how fast it is there."""
+    """Show on which boards a model fits, with how many bits, and how fast it is there."""
     from nnhw.fitting import fit_file
     from nnhw.fitting.tables import render_fits
     from nnhw.flow.models.calibrate import make_calibration
@@ -464,8 +476,8 @@ def program(build: BuildPath) -> None:
 def search(
     file: Annotated[Path, typer.Argument(metavar="FILE.py", help="With model(trial), train(model, trial).")],
     board: BoardName = "icebreaker",
-    style: Annotated[str, typer.Option(help="streaming, shared or auto, as of build.")] = "auto",
-    clock: Annotated[float | None, typer.Option(metavar="MHZ", help="Clock for which rates are said.")] = None,
+    style: Annotated[str, typer.Option(help="streaming, shared or auto, as for build.")] = "auto",
+    clock: Annotated[float | None, typer.Option(metavar="MHZ", help="Clock at which rates are computed.")] = None,
     objective: Annotated[
         list[str] | None,
         typer.Option("--objective", "-o", metavar="NAME", help=f"{FIGURES}. Accuracy and rate otherwise."),

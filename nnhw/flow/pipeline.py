@@ -469,6 +469,8 @@ def build_file(
         # To import torch and to load the model takes seconds, so all that is cheap to find is said before.
         check_model_file(file)
         check_folder_place(_folder(out, model_name(file), _board_with_link(board, options)))
+        if options.base is not None:
+            BuildFolder.open(options.base)
         Cache.default()
         with progress.stage("load"):
             source = _load(file)

@@ -153,8 +153,8 @@ def _run(
     progress: Progress,
 ) -> Search:
     # Before torch is imported and the user's file is run, which may take long.
-    board = load_board(request.board)
-    check_board_clock(board, Options(clock_hz=request.clock_hz, style=request.style).clock_hz)
+    options = Options(clock_hz=request.clock_hz, style=request.style)
+    check_board_clock(load_board(request.board), options.clock_hz)
     check_exists(Path(request.file))
     check_folder_place(request.folder)
     require_packages()
@@ -264,12 +264,12 @@ def _work(request: SearchRequest, left: Any, timeout_s: float | None) -> None:
 
     from nnhw.flow.tools.stopping import stop_on_signals
 
-    from .trying import run_trial
-
     # `terminate` of the parent becomes a KeyboardInterrupt here, so that the trial is kept as interrupted.
     stop_on_signals()
     deadline, progress = _deadline(timeout_s), PlainProgress()
     try:
+        from .trying import run_trial
+
         setting = request.setting()
         # A study of its own: connections to the storage cannot be shared between processes.
         study = open_study(request.place, request.name, setting)

@@ -223,9 +223,9 @@ def test_cli_check_accepts_a_good_model(small_net: str) -> None:
         "on the device: linear '2', threshold '4', linear '5'",
         "on the host, behind: dequantize '5', mul '6'",
         "the engine, at 48 MHz if that is reached: 12,000,000 images/s",
-        "link uart at 12,000,000 baud: 119,205 images/s, the link is the bound",
-        "link spi at 6,000,000 bit/s: 74,503 images/s, the link is the bound",
-        "link ftdi at 30,000,000 bit/s: 372,516 images/s, the link is the bound",
+        "link uart at 12,000,000 baud: 119,205 images/s, limited by the link",
+        "link spi at 6,000,000 bit/s: 74,503 images/s, limited by the link",
+        "link ftdi at 30,000,000 bit/s: 372,516 images/s, limited by the link",
     ]
     shown = [line.partition(" ... ")[0] for line in result.stderr.splitlines()]
     assert shown == ["load", "capture", "lower", "map"]
@@ -338,6 +338,7 @@ EARLY: list[tuple[tuple[str, ...], str]] = [
         "Input: labels 'flat.npy' need the shape [20], whole numbers, one per image, got float64 [3]",
     ),
     (("build", "net.py", "--array", "none"), "Error: build folder 'none' has no readable accelerator"),
+    (("build", "net.py", "--from", "none"), "Error: 'none' is no build folder"),
     (("run", "none", "data.npy"), "Error: 'none' is no build folder"),
     (("sim", "none"), "Error: 'none' is no build folder"),
     (("program", "none"), "Error: 'none' is no build folder"),

@@ -212,7 +212,7 @@ def test_report_on_a_terminal_shows_mismatches_rates_and_the_bound() -> None:
         assert re.search(rf"│ {re.escape(what)} +│ +{rate} │ +{limit} │", text)
     assert re.search(r"│ IR and RTL +│ +8 │ +3 │", text)
     assert "The clock is 48 MHz: the fastest of the PLL that holds; seed 1 holds 51.20 MHz." in " ".join(text.split())
-    assert text.rstrip().endswith("49,450 images/s from host to result: the link is the bound.")
+    assert text.rstrip().endswith("49,450 images/s from host to result, limited by the link.")
 
 
 @pytest.mark.parametrize(

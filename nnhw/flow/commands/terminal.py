@@ -250,7 +250,7 @@ def render_rates(clock_hz: float, rates: Report) -> Iterator[str]:
     yield f"the engine, at {clock_hz / 1e6:g} MHz if that is reached: {engine} {rates['frame']}s/s"
     for link in rates["links"]:
         rate = f"{_count(link['inferences_per_second'])} {rates['frame']}s/s"
-        yield f"link {link['kind']} at {_link_speed(link)}: {rate}, the {link['bound']} is the bound"
+        yield f"link {link['kind']} at {_link_speed(link)}: {rate}, limited by the {link['bound']}"
 
 
 def _link_speed(link: Report) -> str:
@@ -361,7 +361,7 @@ def _verdict(report: Report) -> str:
         most = _count(report["inferences_per_second"])
         return f"The input '{report['sensor']['input']}' feeds the network, which takes up to {most} frames/s."
     rate = min(report["inferences_per_second"], report["link"]["inferences_per_second"])
-    return f"{_count(rate)} {report['frame']}s/s from host to result: the {report['bound']} is the bound."
+    return f"{_count(rate)} {report['frame']}s/s from host to result, limited by the {report['bound']}."
 
 
 def _part(kind: str, name: str) -> str:
