@@ -315,9 +315,7 @@ def _named(device: Device, results: Any) -> tuple[np.ndarray, dict[str, np.ndarr
 
 
 def _save(out: Path, results: np.ndarray | Mapping[str, np.ndarray]) -> None:
-    """Write a .npy or .npz file whole or not at all; what is no regular file, such as a device, is not replaced."""
-    if out.exists() and not out.is_file():
-        raise InputError(f"results cannot be written to '{out}', which is there and no file; give another --out")
+    """Write a .npy or .npz file whole or not at all."""
     partial = out.with_name(f".partial-{out.name}")
     try:
         with partial.open("wb") as stream:

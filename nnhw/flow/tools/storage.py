@@ -112,11 +112,11 @@ def check_file_place(path: Path) -> None:
 
     Raises
     ------
-    InputError: its folder does not exist or may not be written, or there is a folder of its name.
+    InputError: its folder does not exist or may not be written, or something else has its name.
     """
     folder = path.parent
-    if path.is_dir():
-        raise InputError(f"'{path}' cannot be written: it is a folder; give the name of a file in it")
+    if path.exists() and not path.is_file():  # a device would be replaced by the file
+        raise InputError(f"'{path}' cannot be written: it exists and is no file; give another path")
     if not folder.is_dir():
         raise InputError(f"'{path}' cannot be written: there is no folder '{folder}'; make it, or give another path")
     if not os.access(folder, os.W_OK | os.X_OK):
