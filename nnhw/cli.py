@@ -17,7 +17,7 @@ from nnhw.flow.tools.stopping import Stopped, stop_on_signals
 from nnhw.flow.tools.storage import system_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from nnhw.flow.models.calibrate import Calibration
     from nnhw.flow.options import Options
@@ -35,10 +35,18 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 class _Commands(TyperGroup):
     """The group of all commands: shows errors as a message, without a traceback, and sets the exit code."""
 
-    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
         """Run a command line; a mistake in the command line itself is shown like every other error."""
         try:
-            code = super().main(*args, standalone_mode=False, **extra)
+            code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
         except _UsageError as error:
             if not standalone_mode:
                 raise
@@ -138,14 +146,15 @@ def _advising(
         # `_Commands.invoke` shows the traceback.
         if ctx.find_root().params.get("debug"):
             raise
-        from nnhw.fitting.advice import advise
+        from nnhw.fitting.advice import MOST_SECONDS, advise
         from nnhw.fitting.tables import render_advice, render_needs
         from nnhw.flow.commands.inspection import captured
 
         _show_error(error)
         if error.layers:
             ERR.print(render_needs(error.layers))
-        ERR.print("looking for what would fit; Ctrl-C ends it", highlight=False)
+        said = f"looking for what would fit: nothing new is tried after {MOST_SECONDS:g} s; Ctrl-C ends it"
+        ERR.print(said, highlight=False, soft_wrap=True)
         progress = _progress()
         ERR.print(render_advice(advise(captured(file, calibration, progress), board, options, progress)))
         raise typer.Exit(EXIT_ERROR) from None

@@ -110,8 +110,8 @@ def _reasons(unfit: Sequence[FitTrial]) -> Iterator[str]:
     if small:
         yield f"{small[-1].board.name}: {small[-1].missing}"
     if small[:-1]:
-        names = ", ".join(one.board.name for one in small[:-1])
-        yield f"{names}: smaller, and too small as well; `nnhw fit --board NAME` says what one of them lacks."
+        others = ", ".join(one.board.name for one in small[:-1])
+        yield f"{others}: smaller, and too small as well; `nnhw fit --board NAME` says what one of them lacks."
 
 
 def _remarks(fits: Fits) -> Iterator[str]:

@@ -303,8 +303,7 @@ def _remarks(report: Report) -> Iterator[str]:
     if style:
         if turns := style.get("turns"):
             yield f"To fit the memory of the shared engine, {'; '.join(turns)}."
-        what = "Layers share an engine" if style["name"] == "shared" else "Each layer has an engine"
-        yield f"{what}: {style['why']}."
+        yield f"Style {style['name']}: {style['why']}."
     if report.get("clock_reason"):  # a report of an older nnhw has none
         yield f"The clock is {report['clock_hz'] / 1e6:g} MHz: {report['clock_reason']}."
     if report["patched"]:
