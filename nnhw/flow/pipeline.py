@@ -227,6 +227,7 @@ def build(
         link=link,
         input=input,
     )
+    _board_with_link(board, options)  # what is wrong with it is reported before the model is quantized
     data = given_data(calibrate, evaluate, labels, weight_bits, act_bits)
     if data is not None and start_from == STAGE_NAMES[0]:
         with shown.stage("quantize"):

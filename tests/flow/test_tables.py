@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console, RenderableType
 
 from nnhw.boards import list_boards, load_board
-from nnhw.errors import LayerNeed
+from nnhw.errors import DoesNotFitError, LayerNeed, MappingError
 from nnhw.fitting import Fits, FitTrial, Variant
 from nnhw.fitting.tables import render_fits, render_needs, trial_table
+from nnhw.fitting.trials import failed
 from nnhw.flow.commands.doctor import Check
 from nnhw.flow.commands.terminal import render_boards, render_doctor
 from nnhw.flow.tools.tables import NumberTable, shortened
@@ -105,9 +107,9 @@ def test_tables_of_boards_and_needs_lose_no_number(width: int) -> None:
 
 
 def fit_trial(board: str, missing: str = "", supported: bool = True) -> FitTrial:
-    found = load_board(board)
-    numbers = ("", 0.0) if missing else ("streaming", 234_567.0)
-    return FitTrial(found, (), Variant(8, 8, own=True), *numbers, 48e6, 12_345.0, {"lc": 5}, missing, supported)
+    error = DoesNotFitError(missing) if supported else MappingError(missing)
+    trial = failed(error, Variant(8, 8, own=True), load_board(board), (), 48e6)
+    return trial if missing else replace(trial, style="streaming", cycles=234_567.0, link=12_345.0)
 
 
 def test_table_of_fits_is_one_table_at_80_columns() -> None:
