@@ -121,7 +121,7 @@ def test_cli_build_rejects_a_file_where_a_folder_has_to_be(
         monkeypatch.setenv("NNHW_CACHE", str(tmp_path / "file"))
     result = nnhw_command("build", small_net, "--stop-at", "map", "--out", str(out))
     assert result.exit_code == 1
-    said = "' is a file, and the build needs a folder there" if blocked == "--out" else "', which is no folder that can"
+    said = "' is a file, and a folder is needed there" if blocked == "--out" else "', which is no folder that can"
     assert f"{tmp_path / 'file'}{said}" in result.output
     assert "Traceback" not in result.output
 
@@ -325,9 +325,9 @@ EARLY: list[tuple[tuple[str, ...], str]] = [
     (("search", "net.py", "--clock", "500"), "Input: --clock 500 is not possible: the PLL makes at most 270 MHz"),
     (("build", "net.py", "--clock", "-1"), "Input: --clock needs a number of MHz from 0.001 to 10000, given -1"),
     (("build", "net.py", "--link", "none"), "Input: --link is one of 'uart', 'spi', 'ftdi', 'usb', 'ulpi'; given"),
-    (("build", "net.py", "--out", "net.py"), "Error: 'net.py' is a file, and the build needs a folder there"),
-    (("export", "c", "net.py", "--out", "net.py"), "Error: 'net.py' is a file, and the build needs a folder"),
-    (("search", "net.py", "--out", "net.py"), "Error: 'net.py' is a file, and the build needs a folder there"),
+    (("build", "net.py", "--out", "net.py"), "Error: 'net.py' is a file, and a folder is needed there"),
+    (("export", "c", "net.py", "--out", "net.py"), "Error: 'net.py' is a file, and a folder is needed"),
+    (("search", "net.py", "--out", "net.py"), "Error: 'net.py' is a file, and a folder is needed there"),
     (("export", "onnx", "net.py", "--out", "none/a.onnx"), "Input: 'none/a.onnx' cannot be written: there is no"),
     (("ir", "net.py", "--out", "none/a.ir"), "Input: 'none/a.ir' cannot be written: there is no folder 'none'"),
     (("ir", "net.py", "--svg", "a.png"), "Input: 'a.png' must end in .svg"),

@@ -99,7 +99,7 @@ def test_make_folder_rejects_a_file_in_the_way(tmp_path: Path, name: str) -> Non
     with pytest.raises(BuildError) as caught:
         make_folder(tmp_path / name)
     assert str(caught.value) == (
-        f"'{tmp_path / 'file'}' is a file, and the build needs a folder there; give another with --out"
+        f"'{tmp_path / 'file'}' is a file, and a folder is needed there; give another with --out"
     )
 
 

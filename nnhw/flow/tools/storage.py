@@ -102,7 +102,7 @@ def check_folder_place(folder: Path) -> None:
     # What is nearest to the folder decides; the folders behind it do not exist yet.
     path = next((path for path in (folder, *folder.parents) if path.exists()), Path())
     if not path.is_dir():
-        raise BuildError(f"'{path}' is a file, and the build needs a folder there; give another with --out")
+        raise BuildError(f"'{path}' is a file, and a folder is needed there; give another with --out")
     if not os.access(path, os.W_OK | os.X_OK):
         raise BuildError(f"folder '{path}' cannot be written: it is protected; give another with --out")
 
