@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,7 @@ from nnhw.flow.tools.stopping import Stopped, stop_on_signals
 from nnhw.flow.tools.storage import system_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from nnhw.flow.models.calibrate import Calibration
     from nnhw.flow.options import Options
@@ -26,11 +27,34 @@ if TYPE_CHECKING:
 OUT = Console()
 ERR = Console(stderr=True)
 # 130 is 128 + SIGINT, as a shell reports a process that Ctrl-C has ended.
-EXIT_ERROR, EXIT_INTERRUPTED = 1, 130
+EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+# The base class of wrong options and arguments: typer exports only this one of its subclasses.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 class _Commands(TyperGroup):
-    """The group of all commands: shows errors of nnhw as a message, without a traceback, and sets the exit code."""
+    """The group of all commands: shows errors as a message, without a traceback, and sets the exit code."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run a command line; a mistake in the command line itself is shown like every other error."""
+        try:
+            code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+        except _UsageError as error:
+            if not standalone_mode:
+                raise
+            _show_usage(error)
+            code = EXIT_USAGE
+        if standalone_mode:
+            sys.exit(code or 0)
+        return code
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -50,8 +74,19 @@ class _Commands(TyperGroup):
 
 
 def _show_error(error: NnhwError) -> None:
+    _say_in_red(f"{heading(error)}: {error}")
+
+
+def _show_usage(error: Any) -> None:
+    # A command without any arguments has shown its help already, and its error has no message.
+    if said := error.format_message().strip().rstrip("."):
+        command = error.ctx.command_path if error.ctx else "nnhw"
+        _say_in_red(f"Usage: {said}{'' if said.endswith('?') else ';'} '{command} --help' shows what it takes")
+
+
+def _say_in_red(message: str) -> None:
     # Without markup, as messages hold brackets, such as those of shapes.
-    ERR.print(f"{heading(error)}: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+    ERR.print(message, style="red", markup=False, highlight=False, soft_wrap=True)
 
 
 app = typer.Typer(
@@ -60,6 +95,7 @@ app = typer.Typer(
     # An exception that is no NnhwError is a mistake of nnhw: a report of it needs the plain traceback.
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done; 1 refused or failed; 2 a mistake in the command line; 130 ended by Ctrl-C.",
 )
 
 ModelFile = Annotated[
@@ -75,7 +111,7 @@ Calibrate = Annotated[
         help="Quantize a float model with these images, or a folder of pictures.",
     ),
 ]
-Bits = Annotated[int, typer.Option(help="With --calibrate: 1 to 8.")]
+Bits = Annotated[int, typer.Option(min=1, max=8, help="With --calibrate: 1 to 8.")]
 # Copies for the help texts, so that --help imports nothing heavy; tests compare them with the real stages and passes.
 STAGES = "capture, lower, map, elaborate, simulate, sense, build or netlist"
 PASSES = (
@@ -110,14 +146,15 @@ def _advising(
         # `_Commands.invoke` shows the traceback.
         if ctx.find_root().params.get("debug"):
             raise
-        from nnhw.fitting.advice import advise
+        from nnhw.fitting.advice import MOST_SECONDS, advise
         from nnhw.fitting.tables import render_advice, render_needs
         from nnhw.flow.commands.inspection import captured
 
         _show_error(error)
         if error.layers:
             ERR.print(render_needs(error.layers))
-        ERR.print("looking for what would fit; Ctrl-C ends it", highlight=False)
+        said = f"looking for what would fit: nothing new is tried after {MOST_SECONDS:g} s; Ctrl-C ends it"
+        ERR.print(said, highlight=False, soft_wrap=True)
         progress = _progress()
         ERR.print(render_advice(advise(captured(file, calibration, progress), board, options, progress)))
         raise typer.Exit(EXIT_ERROR) from None
@@ -144,7 +181,7 @@ def options(
 
 @app.command()
 def doctor() -> None:
-    """Say which tools are there, which version, and what a missing one costs."""
+    """Show which tools are installed, their versions, and what a missing one costs."""
     from nnhw.flow.commands.doctor import diagnose
     from nnhw.flow.commands.terminal import render_doctor
 
@@ -171,35 +208,45 @@ def build(
     board: BoardName = "icebreaker",
     out: Annotated[Path | None, typer.Option(help="Build folder instead of build/<model>-<board>.")] = None,
     clock: Annotated[float | None, typer.Option(metavar="MHZ", help="Clock that must be reached.")] = None,
-    target_fps: Annotated[float | None, typer.Option(help="Least frames/s; the smallest mapping is taken.")] = None,
-    style: Annotated[str, typer.Option(help="streaming: an engine a layer; shared: one for all; or auto.")] = "auto",
+    target_fps: Annotated[
+        float | None, typer.Option(help="Minimum frames per second; nnhw uses the smallest mapping that reaches it.")
+    ] = None,
+    style: Annotated[
+        str,
+        typer.Option(
+            help="streaming: one engine per layer. shared: one engine runs all layers. auto: the faster of the two."
+        ),
+    ] = "auto",
     array: Annotated[
         Path | None, typer.Option(metavar="BUILD", help="Make a program for the shared engine of another build.")
     ] = None,
     reusable: Annotated[
-        bool, typer.Option("--reusable", help="With --style shared: an engine for other networks, too, with --array.")
+        bool,
+        typer.Option(
+            "--reusable", help="With --style shared: an engine that also runs other networks, built with --array."
+        ),
     ] = False,
     sequences: Annotated[
         int, typer.Option(min=1, help="Sequences of a recurrent network, interleaved to keep engines busy.")
     ] = 1,
     overrides: Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Folding of single layers.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Place-and-route runs, of which the best counts.")] = 5,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes at a time; all cores otherwise.")] = None,
-    frames: Annotated[int, typer.Option(min=0, help="Frames of the RTL simulation; 0: none.")] = 8,
+    seeds: Annotated[int, typer.Option(min=1, help="Place-and-route runs; the best one is used.")] = 5,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Number of processes; default: the number of cores.")] = None,
+    frames: Annotated[int, typer.Option(min=0, help="Frames to simulate in RTL (0 to skip).")] = 8,
     netlist_frames: Annotated[
-        int, typer.Option(min=0, help="Frames through the netlist that is placed, at its pins; 0: none.")
+        int, typer.Option(min=0, help="Frames to simulate through the placed netlist, driven at its pins (0 to skip).")
     ] = 0,
     start_from: Annotated[
-        str, typer.Option(metavar="STAGE", help=f"First stage, {STAGES}; those before are done.")
+        str, typer.Option(metavar="STAGE", help=f"First stage to run: {STAGES}. Earlier ones must be done.")
     ] = "capture",
-    stop_at: Annotated[str, typer.Option(metavar="STAGE", help=f"Last stage, {STAGES}.")] = "netlist",
+    stop_at: Annotated[str, typer.Option(metavar="STAGE", help=f"Last stage to run: {STAGES}.")] = "netlist",
     base: Annotated[
         Path | None,
-        typer.Option("--from", metavar="BUILD", help="A build that differs in its weights alone: its layout is taken."),
+        typer.Option("--from", metavar="BUILD", help="Reuse the placement of this build; only the weights may differ."),
     ] = None,
     link: Annotated[
         str,
-        typer.Option(help="uart, spi, ftdi, usb or ulpi, of those that the board has; empty: the board's own."),
+        typer.Option(help="uart, spi, ftdi, usb or ulpi, where the board has it; empty: the board's default."),
     ] = "",
     input: Annotated[
         str,
@@ -211,7 +258,9 @@ def build(
     ] = None,
     labels: Annotated[
         Path | None,
-        typer.Option(metavar="LABELS.npy", help="Of the images of --evaluate, else of --calibrate: show the accuracy."),
+        typer.Option(
+            metavar="LABELS.npy", help="Labels of --evaluate, or of --calibrate without it: show the accuracy."
+        ),
     ] = None,
     weight_bits: Bits = 8,
     act_bits: Bits = 8,
@@ -264,7 +313,7 @@ def check(
     weight_bits: Bits = 8,
     act_bits: Bits = 8,
 ) -> None:
-    """List everything that stands in the way of a build; if nothing does, what will run where, and how fast."""
+    """List everything that prevents a build; if nothing does, show what runs where, and how fast."""
     from nnhw.flow.commands.inspection import check_file
     from nnhw.flow.commands.terminal import render_rates
     from nnhw.flow.models.calibrate import make_calibration
@@ -296,13 +345,13 @@ def fit(
         list[str] | None,
         typer.Option(metavar="W/A", help="Bits of weights and activations, as 4/8; repeatable. Usual ones otherwise."),
     ] = None,
-    style: Annotated[str, typer.Option(help="streaming, shared or auto, as of build.")] = "auto",
-    clock: Annotated[float | None, typer.Option(metavar="MHZ", help="Clock for which rates are said.")] = None,
+    style: Annotated[str, typer.Option(help="streaming, shared or auto, as for build.")] = "auto",
+    clock: Annotated[float | None, typer.Option(metavar="MHZ", help="Clock at which rates are computed.")] = None,
     calibrate: Calibrate = None,
     weight_bits: Bits = 8,
     act_bits: Bits = 8,
 ) -> None:
-    """Say on which boards a model fits, with how many bits, and how fast it is there."""
+    """Show on which boards a model fits, with how many bits, and how fast it is there."""
     from nnhw.fitting import fit_file
     from nnhw.fitting.tables import render_fits
     from nnhw.flow.models.calibrate import make_calibration
@@ -342,9 +391,10 @@ def ir(
     ] = None,
 ) -> None:
     """Print the graph of a model behind a stage, or write it as a file that is a model again, or as a picture."""
-    from nnhw.flow.commands.inspection import ir_behind, write_ir
+    from nnhw.flow.commands.inspection import check_written, ir_behind, write_ir
     from nnhw.flow.models.calibrate import make_calibration
 
+    check_written(stage, out, svg)
     calibration = make_calibration(calibrate, None, None, weight_bits, act_bits)
     staged = ir_behind(file, stage, board, calibration, _progress())
     written = write_ir(staged, out, svg, data)
@@ -438,8 +488,8 @@ def program(build: BuildPath) -> None:
 def search(
     file: Annotated[Path, typer.Argument(metavar="FILE.py", help="With model(trial), train(model, trial).")],
     board: BoardName = "icebreaker",
-    style: Annotated[str, typer.Option(help="streaming, shared or auto, as of build.")] = "auto",
-    clock: Annotated[float | None, typer.Option(metavar="MHZ", help="Clock for which rates are said.")] = None,
+    style: Annotated[str, typer.Option(help="streaming, shared or auto, as for build.")] = "auto",
+    clock: Annotated[float | None, typer.Option(metavar="MHZ", help="Clock at which rates are computed.")] = None,
     objective: Annotated[
         list[str] | None,
         typer.Option("--objective", "-o", metavar="NAME", help=f"{FIGURES}. Accuracy and rate otherwise."),

@@ -89,6 +89,13 @@ def load_npy(path: Path) -> np.ndarray:
         return _read_array(stream, os.fstat(stream.fileno()).st_size)
 
 
+def npy_header(path: Path) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return shape and dtype of the array of a .npy file, whose numbers are not read."""
+    with path.open("rb") as stream:
+        shape, _, dtype = _checked_header(stream, os.fstat(stream.fileno()).st_size)
+    return shape, dtype
+
+
 def load_npz(path: Path) -> dict[str, np.ndarray]:
     """Return the arrays of an .npz file by name; sizes are checked before anything is unpacked."""
     with open_zip(path) as archive:
@@ -142,6 +149,18 @@ def _read_array(stream: IO[bytes], size: int) -> np.ndarray:
     ----------
     size: bytes of the whole stream.
     """
+    shape, by_columns, dtype = _checked_header(stream, size)
+    # Read into memory of the size that was checked; np.load would believe the header.
+    needed = math.prod(shape) * dtype.itemsize
+    data = bytearray(needed)
+    if stream.readinto(data) != needed or stream.read(1):  # type: ignore[attr-defined]  # all streams here have it
+        raise ValueError(f"its header claims {needed} bytes of numbers, but there are others; it is cut or damaged")
+    array = np.frombuffer(data, dtype)
+    return array.reshape(shape[::-1]).T if by_columns else array.reshape(shape)
+
+
+def _checked_header(stream: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return shape, whether the array is stored by columns, and dtype, of what `size` bytes can hold."""
     try:
         shape, by_columns, dtype = _read_header(stream)
     except ValueError:
@@ -157,12 +176,7 @@ def _read_array(stream: IO[bytes], size: int) -> np.ndarray:
             f"its header claims {dtype} of shape {list(shape)}, {needed} bytes, but only {left} follow; it is cut or "
             "damaged"
         )
-    # Read into memory of the size that was checked; np.load would believe the header.
-    data = bytearray(needed)
-    if stream.readinto(data) != needed or stream.read(1):  # type: ignore[attr-defined]  # all streams here have it
-        raise ValueError(f"its header claims {needed} bytes of numbers, but there are others; it is cut or damaged")
-    array = np.frombuffer(data, dtype)
-    return array.reshape(shape[::-1]).T if by_columns else array.reshape(shape)
+    return shape, by_columns, dtype
 
 
 def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from nnhw.accelerator import Accelerator
 from nnhw.accelerator.formats import Codes
-from nnhw.driver.conversion import as_array
+from nnhw.driver.conversion import as_array, check_bytes
 from nnhw.driver.image import ProgramImage
 from nnhw.driver.links.base import ByteLink
 from nnhw.driver.saturation import InputUse
@@ -472,8 +472,8 @@ class Device:
         Raises
         ------
         ClosedError: the device is closed.
-        InputError: images of another shape, values that are no real numbers, or are not finite; with `strict`, images
-            that are clipped far more often than usual.
+        InputError: images of another shape, values that are no real numbers, or are not finite; uint8 for a model of
+            smaller numbers, see `check_bytes`; with `strict`, images that are clipped far more often than usual.
         BatchError: the link failed; its `results` are those that were finished, in the same form.
 
         Warns
@@ -485,7 +485,9 @@ class Device:
         self._session.check_open()
         array, torch = as_array(images)
         _check_finite(array)
-        codes = run_in_chunks(self._head, array)[0]
+        head = self._head
+        codes = run_in_chunks(head, array)[0]
+        check_bytes(array, lambda images: run_in_chunks(head, images)[0])
         self._check_use(array, codes)
         try:
             values = self.infer_codes(codes, progress)

@@ -12,7 +12,7 @@ import numpy as np
 from nnhw.accelerator import Accelerator
 from nnhw.accelerator.formats import Codes
 from nnhw.accelerator.frame_order import FrameOrder
-from nnhw.driver.conversion import as_array
+from nnhw.driver.conversion import as_array, check_bytes
 from nnhw.errors import InputError
 from nnhw.ir import run
 
@@ -170,5 +170,7 @@ def encode_step(device: Device, head: Any, step: Any) -> np.ndarray:
             f"stream of '{device.accelerator.name}': a step has shape {list(shape)}, given {list(array.shape)}; whole "
             "sequences [N, steps, ..] go to the device itself"
         )
-    codes: np.ndarray = run(head, array.reshape(1, 1, *shape))[0][0, 0]
-    return codes
+    steps = array.reshape(1, 1, *shape)
+    codes: np.ndarray = run(head, steps)[0]
+    check_bytes(steps, lambda given: run(head, given)[0])
+    return codes[0, 0]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nnhw.boards import Board, list_boards, load_board
 from nnhw.errors import InputError
 from nnhw.flow.commands.inspection import captured_graph, load_model
+from nnhw.flow.implementation.timing_closure import check_board_clock
 from nnhw.flow.models.calibrate import Calibration, given_data
 from nnhw.flow.options import Options
 from nnhw.flow.tools.progress import Progress, SilentProgress, shown_progress
@@ -122,6 +123,8 @@ def fit_file(
     progress, wanted = progress or SilentProgress(), parse_widths(widths)
     options = _options(style, clock_mhz)
     found = devices(boards)  # a wrong name is said before torch is imported
+    for board, _ in found if boards else ():
+        check_board_clock(board, options.clock_hz)
     # Captured once; every variant and every board starts from this graph.
     graph = captured_graph(load_model(file, calibration, progress), progress)
     return _fits(graph, found, wanted, options, progress)

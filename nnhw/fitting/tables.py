@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from nnhw.errors import LayerNeed
+from nnhw.flow.tools.tables import NumberTable
 
 from .advice import Advice
 from .sweep import Fits
 from .trials import FitTrial
 
 LEGEND = (
-    "W/A: bits of weights and activations, * those that the network has; engine/s, link/s: images a second that the "
-    "engine computes at the clock in MHz, which place and route has still to reach, and that the link carries."
+    "W/A: bits of weights and activations, * those that the network has. engine/s: images per second at the clock in "
+    "MHz, an estimate that place and route may not reach. link/s: images per second that the link can carry."
 )
 
 
@@ -45,39 +45,32 @@ def render_advice(advice: Advice) -> RenderableType:
     return Group(table, *map(Text, remarks))
 
 
-def trial_table(title: str, trials: Sequence[FitTrial]) -> Table:
+def trial_table(title: str, trials: Sequence[FitTrial]) -> NumberTable:
     """Return a table with a row for each trial, grouped by board.
 
     W/A are bits of weights and activations, engine/s and link/s images per second.
     """
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
-    for name in ("board", "W/A", "style"):
-        table.add_column(name, no_wrap=True)
-    for name in ("cycles", "MHz", "engine/s", "link/s", "fullest"):
-        table.add_column(name, justify="right", no_wrap=True)
+    columns = ("board", "W/A", "style", "cycles", "MHz", "engine/s", "link/s", "fullest")
+    table = NumberTable(title, *columns, names=(), texts=("board", "style"))
     # Grouped by board, while trials come variant by variant.
     boards = list(dict.fromkeys(one.board.name for one in trials))
     for name in boards:
         for one in (one for one in trials if one.board.name == name):
-            table.add_row(name, _bits(one), *_outcome(one))
+            table.row(name, _bits(one), *_outcome(one))
     return table
 
 
-def render_needs(layers: Sequence[LayerNeed]) -> Table:
+def render_needs(layers: Sequence[LayerNeed]) -> NumberTable:
     """Return the table of what each layer takes at the least."""
-    title = "What each layer takes at the least"
-    table = Table(title=title, title_justify="left", title_style="bold")
-    table.add_column("layer", no_wrap=True)
-    columns = ("LC", "DSP", "EBR", "for weights", "for requantization", "for maps")
-    for name in columns:
-        table.add_column(name, justify="right")
+    columns = ("layer", "LC", "DSP", "EBR", "for weights", "for requantization", "for maps")
+    table = NumberTable("What each layer takes at the least", *columns)
     for need in layers:
         rams = (need.ebr, need.weight_rams, need.step_rams, need.buffer_rams)
-        table.add_row(need.name, f"{need.lc:,.0f}", f"{need.dsp:,}", *(f"{count:,}" for count in rams))
-    table.add_section()
+        table.row(need.name, f"{need.lc:,.0f}", f"{need.dsp:,}", *(f"{count:,}" for count in rams))
+    table.section()
     total = [sum(getattr(need, name) for need in layers) for name in ("lc", "dsp", "ebr")]
     kinds = [sum(getattr(need, f"{name}_rams") for need in layers) for name in ("weight", "step", "buffer")]
-    table.add_row("all", *(f"{count:,.0f}" for count in (*total, *kinds)))
+    table.row("all", *(f"{count:,.0f}" for count in (*total, *kinds)))
     return table
 
 
@@ -86,11 +79,11 @@ def _bits(one: FitTrial) -> str:
     return f"{variant.weight_bits}/{variant.act_bits}" + ("*" if variant.own else "~" if variant.replaced else "")
 
 
-def _outcome(one: FitTrial) -> tuple[str, ...]:
+def _outcome(one: FitTrial) -> tuple[str | Text, ...]:
     if not one.fits:
         # Too large: a larger board will do. Refused: no board runs it as it is.
         said = "too large" if one.supported else "refused"
-        return ("-", f"[yellow]{said}[/]", f"{one.clock_hz / 1e6:g}", "-", "-", "-")
+        return ("-", Text(said, "yellow"), f"{one.clock_hz / 1e6:g}", "-", "-", "-")
     name, share = one.fullest
     rates = (_short(one.engine), _short(one.link), f"{name.upper()} {share:.0%}")
     return (one.style, f"{one.cycles:,.0f}", f"{one.clock_hz / 1e6:g}", *rates)
@@ -105,15 +98,29 @@ def _short(rate: float) -> str:
     return f"{rate:,.0f}"
 
 
+def _reasons(unfit: Sequence[FitTrial]) -> Iterator[str]:
+    """Yield why a network does not fit: each reason once, and of boards that are too small only that of the largest."""
+    refused: dict[str, list[str]] = {}
+    for one in unfit:
+        if not one.supported:
+            refused.setdefault(one.missing, []).append(one.board.name)
+    for missing, names in refused.items():
+        yield f"{', '.join(names)}: {missing}"
+    small = sorted((one for one in unfit if one.supported), key=lambda one: one.board.resources.lc)
+    if small:
+        yield f"{small[-1].board.name}: {small[-1].missing}"
+    if small[:-1]:
+        others = ", ".join(one.board.name for one in small[:-1])
+        yield f"{others}: smaller, and too small as well; `nnhw fit --board NAME` says what one of them lacks."
+
+
 def _remarks(fits: Fits) -> Iterator[str]:
     said: set[str] = set()
     for one in fits.trials:
         if one.alike and one.board.name not in said:
             said.add(one.board.name)
             yield f"{one.board.name} stands for {', '.join(one.alike)} as well: the same device."
-    for one in fits.trials:
-        if not one.fits and one.variant.own:
-            yield f"{one.board.name}: {one.missing}"
+    yield from _reasons([one for one in fits.trials if not one.fits and one.variant.own])
     yield LEGEND
     if any(not one.variant.own for one in fits.trials):
         yield "What fewer bits cost in accuracy is not known before the network is quantized or trained with them."

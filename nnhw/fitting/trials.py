@@ -11,7 +11,7 @@ from nnhw.errors import DoesNotFitError, LoweringError, MappingError, first_of
 from nnhw.flow.board_budget import map_on_board
 from nnhw.flow.options import Options
 from nnhw.flow.report import RESOURCES, link_rate
-from nnhw.flow.tools.progress import Progress
+from nnhw.flow.tools.progress import Progress, noted
 from nnhw.ir import Graph
 from nnhw.passes import lower, split
 
@@ -112,7 +112,7 @@ class LoweredVariant:
         """Return what comes of mapping this form on a board; see `attempt`."""
         # In front of the stage that maps it, so that both are shown one after the other.
         body = self.body
-        with self.progress.stage(f"map on {board.name}, {self.variant}"):
+        with self.progress.stage(f"map on {board.name}, {self.variant}"), noted("nnhw.mapping", self.progress):
             return attempt(body, self.variant, board, alike, options)
 
 

@@ -30,6 +30,8 @@ from nnhw.flow.report import make_report
 from nnhw.flow.tools.beside import Beside
 from nnhw.flow.tools.cache import Cache
 from nnhw.flow.tools.progress import NamedProgress, Progress, SilentProgress, shown_progress
+from nnhw.flow.tools.storage import check_folder_place
+from nnhw.model_files import check_model_file
 from nnhw.notebook import facts_table
 
 ARTICLES = {"image": "an image", "step": "a step"}
@@ -225,6 +227,7 @@ def build(
         link=link,
         input=input,
     )
+    _board_with_link(board, options)  # what is wrong with it is reported before the model is quantized
     data = given_data(calibrate, evaluate, labels, weight_bits, act_bits)
     if data is not None and start_from == STAGE_NAMES[0]:
         with shown.stage("quantize"):
@@ -255,7 +258,7 @@ def run_build(
     selected = _selected(start_from, stop_at, options, found, progress)
     progress.note(f"board: {found.name} ({found.title}, {found.device})")
     Cache.default()  # a folder that cannot be used is said before the work begins
-    path = Path(out) if out else ROOT / f"{name}-{found.name}"
+    path = _folder(out, name, found)
     with BuildFolder.lend(path, name, found.name, progress.note) as folder:
         base = _base(options, folder, selected)
         is_mapped = any(stage.name == "map" for stage in selected)
@@ -268,15 +271,24 @@ def run_build(
         return _finish(job)
 
 
+def _folder(out: Path | str | None, name: str, board: Board) -> Path:
+    """Return the build folder: `out`, or the one that is named after model and board."""
+    return Path(out) if out else ROOT / f"{name}-{board.name}"
+
+
 def _board_with_link(name: str, options: Options) -> Board:
     """Return the board with the link and the sensor that the options ask for.
 
     Raises
     ------
-    BoardError: an unknown board, or one without that link or that sensor.
+    BoardError: an unknown board, or one without that link or that sensor. InputError: it has no clock as fast as asked.
     """
-    board = load_board(name)
-    return board.with_link(options.link or board.link).with_input(options.input)
+    from nnhw.flow.implementation.timing_closure import check_board_clock
+
+    named = load_board(name)
+    board = named.with_link(options.link or named.link).with_input(options.input)
+    check_board_clock(board, options.clock_hz)
+    return board
 
 
 def _base(options: Options, folder: BuildFolder, selected: list[BuildStage]) -> Base | None:
@@ -455,7 +467,12 @@ def build_file(
     check_stages(start_from, stop_at)
     source = None
     if start_from == STAGE_NAMES[0]:
-        _board_with_link(board, options)  # what is wrong with board, link or sensor is said before torch is imported
+        # To import torch and to load the model takes seconds, so all that is cheap to find is said before.
+        check_model_file(file)
+        check_folder_place(_folder(out, model_name(file), _board_with_link(board, options)))
+        if options.base is not None:
+            BuildFolder.open(options.base)
+        Cache.default()
         with progress.stage("load"):
             source = _load(file)
         if calibration is not None:

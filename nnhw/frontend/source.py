@@ -21,6 +21,7 @@ from torch.export import ExportedProgram
 
 from nnhw.errors import InputError, ModelFileError, NnhwError
 from nnhw.ir import Graph
+from nnhw.model_files import check_model_file, split_name
 from nnhw.nn.sensors import FrontLayer, SensorModel
 
 from .agreement import Captured, OwnAnswers, own_answers
@@ -34,7 +35,6 @@ from .locations import Lines, error_location
 DEFAULT_MODEL = "model"
 REWRITES = "rewrites"
 EXAMPLE = "example_input"
-_SUFFIXES = (".py", ".pt2", *SUFFIXES)
 
 
 @dataclass(frozen=True)
@@ -113,16 +113,13 @@ def load_source(source: str | Path) -> Source:
     ------
     InputError for a file that does not exist or lacks what is needed; ModelFileError for one that fails.
     """
-    path, name = _split_name(str(source))
-    check_exists(path)
-    if path.suffix == ".pt2" and name is None:
+    check_model_file(str(source))
+    path, name = split_name(str(source))
+    if path.suffix == ".pt2":
         program = load_archive(path)
         return Source(program, random_input(program), identifier(path.stem))
     if path.suffix in SUFFIXES:
         return Source(*load_file(path, name), identifier(path.stem if name is None else f"{path.stem}_{name}"))
-    if path.suffix != ".py":
-        others = "".join(f", FILE{suffix}" for suffix in SUFFIXES)
-        raise InputError(f"a model is FILE.py, FILE.py:NAME{others} or FILE.pt2, got {source}")
     return _from_python(path, name)
 
 
@@ -130,28 +127,6 @@ def identifier(text: str) -> str:
     """Return a name that is safe in files, hardware and text: letters, digits and underscores."""
     cleaned = re.sub(r"\W", "_", text, flags=re.ASCII)
     return cleaned if cleaned[:1].isalpha() else f"m_{cleaned}"
-
-
-def _split_name(source: str) -> tuple[Path, str | None]:
-    # Only an identifier behind a known suffix, as a path of Windows has a colon behind its drive.
-    file, colon, name = source.rpartition(":")
-    if colon and name.isidentifier() and file.endswith(_SUFFIXES):
-        return Path(file), name
-    return Path(source), None
-
-
-def check_exists(path: Path) -> None:
-    """Raise InputError where a model's file does not exist, with those that have a similar name."""
-    if path.is_file():
-        return
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; give a model file in it, such as {path / 'model.py'}")
-    folder = path.parent
-    files = sorted(file.name for file in folder.iterdir() if file.suffix in _SUFFIXES) if folder.is_dir() else []
-    near = difflib.get_close_matches(path.name, files, n=3, cutoff=0.5)
-    hint = f"; did you mean {' or '.join(str(folder / name) for name in near)}?" if near else ""
-    missing = "" if folder.is_dir() else f", nor does its folder {folder}"
-    raise InputError(f"model file {path} does not exist{missing}{hint}")
 
 
 def _from_python(path: Path, name: str | None) -> Source:

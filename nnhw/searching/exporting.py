@@ -15,8 +15,8 @@ from nnhw.frontend.source import Source, load_source
 
 from .chosen import Chosen, fill, save_weights
 from .estimating import estimate
-from .trial_records import ExportedNetwork, Tried
-from .trying import COMPLETE, Setting, weights_of
+from .trial_records import COMPLETE, ExportedNetwork, Tried
+from .trying import Setting, weights_of
 from .user_sources import local_modules, needed_text
 
 _FOOTER = """

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from nnhw.flow.tools.tables import NumberTable
+
 from .goals import FIGURES, shown
-from .trial_records import Search
-from .trying import COMPLETE, OUTCOMES, RUNNING
+from .trial_records import COMPLETE, OUTCOMES, RUNNING, Search
 
 _ALWAYS = ("accuracy", "rate", "cycles", "lc", "ebr", "spram", "dsp")
 """Figures that have a column even if they are no objective."""
@@ -24,19 +24,17 @@ def render_search(search: Search) -> RenderableType:
     return Group(_front(search), *(Text(line) for line in _remarks(search)))
 
 
-def _front(search: Search) -> Table:
-    table = Table(title=f"Pareto front of '{search.study}'", title_justify="left", title_style="bold")
-    table.add_column("trial", justify="right", no_wrap=True)
+def _front(search: Search) -> NumberTable:
     objectives = search.goals.objectives
     columns = (*objectives, *(name for name in _ALWAYS if name not in objectives))
-    for name in columns:
-        mark = ("▲" if FIGURES[name].more else "▼") if name in objectives else ""
-        table.add_column(f"{name} {mark}".strip(), justify="right", no_wrap=True)
-    table.add_column("parameters")
+    marks = {name: "▲" if FIGURES[name].more else "▼" for name in objectives}
+    headings = (f"{name} {marks.get(name, '')}".strip() for name in columns)
+    title = f"Pareto front of '{search.study}'"
+    table = NumberTable(title, "trial", *headings, "parameters", names=(), texts=("parameters",))
     for trial in search.front:
         figures = (shown(name, trial.figures[name]) for name in columns)
         params = ", ".join(f"{name}={value}" for name, value in trial.params.items())
-        table.add_row(str(trial.number), *figures, Text(params))
+        table.row(str(trial.number), *figures, params)
     return table
 
 

@@ -6,19 +6,23 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nnhw.boards import load_board
 from nnhw.errors import InputError, NnhwError, ToolError, heading
+from nnhw.flow.implementation.timing_closure import check_board_clock
 from nnhw.flow.options import Options
 from nnhw.flow.tools.progress import PlainProgress, Progress, SilentProgress
+from nnhw.flow.tools.storage import check_folder_place
+from nnhw.model_files import check_exists
 
 from .goals import ACCURACY, Goals
 from .plotting import PLOTS, write_plot
 from .studies import masked, open_study, require_packages
 from .trial_records import Search, Tried, named, read_trials
-from .trying import Setting, run_trial
-from .user_program import load_program
+
+if TYPE_CHECKING:
+    from .trying import Setting
 
 ROOT = Path("search")
 """Folder below which each study has its own, if none is given."""
@@ -46,6 +50,10 @@ class SearchRequest:
 
     def setting(self) -> Setting:
         """Load the board and the user's file that the request names."""
+        # torch comes with the user's file, once everything that is cheap to check has been checked.
+        from .trying import Setting
+        from .user_program import load_program
+
         board = load_board(self.board)
         options = Options(clock_hz=self.clock_hz, target_fps=self.goals.target_fps, style=self.style)
         program = load_program(self.file)
@@ -144,10 +152,15 @@ def _run(
     export: int | str | None,
     progress: Progress,
 ) -> Search:
-    load_board(request.board)  # a wrong name is said before anything is imported
-    # Checked before the user's file is run, which may take long.
+    # Before torch is imported and the user's file is run, which may take long.
+    options = Options(clock_hz=request.clock_hz, style=request.style)
+    check_board_clock(load_board(request.board), options.clock_hz)
+    check_exists(Path(request.file))
+    check_folder_place(request.folder)
     require_packages()
     setting = request.setting()
+    from .trying import run_trial
+
     known = open_study(request.place, request.name, setting)
     count = DEFAULT_TRIALS if trials is None and timeout_s is None else trials
     interrupted = False
@@ -255,6 +268,8 @@ def _work(request: SearchRequest, left: Any, timeout_s: float | None) -> None:
     stop_on_signals()
     deadline, progress = _deadline(timeout_s), PlainProgress()
     try:
+        from .trying import run_trial
+
         setting = request.setting()
         # A study of its own: connections to the storage cannot be shared between processes.
         study = open_study(request.place, request.name, setting)

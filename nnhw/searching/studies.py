@@ -14,10 +14,12 @@ import nnhw
 from nnhw.errors import InputError
 
 from .goals import Goals
-from .trying import Setting, mixed
+from .trial_records import mixed
 
 if TYPE_CHECKING:
     import optuna
+
+    from .trying import Setting
 
 OWNER = "nnhw"
 """The study's user attribute that holds the `identity` of the search that made it."""

@@ -8,11 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .goals import Goals
-from .trying import COMPLETE, FAILED, INTERRUPTED, LIMIT, OUTCOMES, RUNNING, UNFIT
 
 if TYPE_CHECKING:
     import optuna
+
+COMPLETE, UNFIT, LIMIT, REPEATED = "complete", "does not fit", "misses a limit", "repeated"
+STOPPED, UNFIT_TRAINED = "stopped early", "does not fit once trained"
+FAILED, INTERRUPTED, RUNNING = "failed", "interrupted", "running"
+OUTCOMES = (COMPLETE, UNFIT, LIMIT, REPEATED, STOPPED, UNFIT_TRAINED, FAILED, INTERRUPTED, RUNNING)
+"""The possible outcomes of a trial."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +29,7 @@ class Tried:
     Parameters
     ----------
     number: its number in the study, from 0 on.
-    outcome: one of `trying.OUTCOMES`.
+    outcome: one of `OUTCOMES`.
     params: the chosen values by parameter name.
     figures: values of the trained network, see `goals.FIGURES`; empty if it was not trained, or did not fit then.
     reason: why the trial is not complete; empty if it is.
@@ -138,3 +145,8 @@ def _tried(trial: optuna.trial.FrozenTrial) -> Tried:
         host=said.get("host", ""),
         **finished,
     )
+
+
+def mixed(seed: int, number: int) -> int:
+    """Return the seed of a trial's random numbers: a hash, for with seed + number close seeds would share some."""
+    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])

@@ -24,16 +24,22 @@ from nnhw.frontend.source import Source
 from .chosen import save_weights
 from .estimating import Estimate, estimate
 from .goals import ACCURACY, Goals, shown
+from .trial_records import (
+    COMPLETE,
+    FAILED,
+    INTERRUPTED,
+    LIMIT,
+    REPEATED,
+    STOPPED,
+    UNFIT,
+    UNFIT_TRAINED,
+    mixed,
+)
 from .user_program import Program
 
 if TYPE_CHECKING:
     import optuna
 
-COMPLETE, UNFIT, LIMIT, REPEATED = "complete", "does not fit", "misses a limit", "repeated"
-STOPPED, UNFIT_TRAINED = "stopped early", "does not fit once trained"
-FAILED, INTERRUPTED, RUNNING = "failed", "interrupted", "running"
-OUTCOMES = (COMPLETE, UNFIT, LIMIT, REPEATED, STOPPED, UNFIT_TRAINED, FAILED, INTERRUPTED, RUNNING)
-"""The possible outcomes of a trial."""
 RIVALS_MIN = 3
 """Fewest networks with an accuracy at a step that a trial is compared with; with fewer, none is stopped there."""
 _REASON_LENGTH_MAX = 2000
@@ -239,11 +245,6 @@ def _completed(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
     import optuna
 
     return study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
-
-
-def mixed(seed: int, number: int) -> int:
-    """Return the seed of a trial's random numbers: a hash, for with seed + number close seeds would share some."""
-    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
 
 
 def _set_seeds(seed: int | None, number: int) -> None:

@@ -20,6 +20,18 @@ _HEADS = {
     "command-line.md": (
         "# Command line\n\nMade of the program itself. `nnhw COMMAND --help` shows the same; "
         "`nnhw --install-completion` completes commands and options in your shell.\n"
+        "\nResults go to standard output; progress and errors go to standard error. An error is one message "
+        "behind one of these words:\n\n"
+        "| exit code | first word | when |\n|---|---|---|\n"
+        "| 0 |  | done |\n"
+        "| 1 | `Input:` | a file, a board or the value of an option that cannot be used |\n"
+        "| 1 | `Not supported:` | a model, or a part of it, that nnhw does not build; all such parts are listed |\n"
+        "| 1 | `Does not fit:` | a model that is too large or too slow for the board |\n"
+        "| 1 | `Error:` | a build that failed: a clock that was missed, results that differ, a tool that is missing, a "
+        "device that does not answer |\n"
+        "| 1 |  | `fit`: the model fits no board; `doctor`: something that a build needs is missing |\n"
+        "| 2 | `Usage:` | an unknown command or option, a missing argument, a value out of range |\n"
+        "| 130, 143, 129 | `interrupted` | Ctrl-C, SIGTERM, SIGHUP: 128 and the number of the signal |\n"
     ),
     "board-file.md": (
         "# Keys of a board file\n\nMade of the code that reads them. [My own board](how-to/own-board.md) shows how to "

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import numpy as np
@@ -16,6 +17,7 @@ from typer.testing import CliRunner, Result
 import nnhw
 from nnhw import cli
 from nnhw.cli import app
+from nnhw.errors import DoesNotFitError, ExactnessError, MappingError, NnhwError, TimingError
 from nnhw.flow.build_stages import STAGE_NAMES
 from nnhw.passes import PIPELINE
 
@@ -46,7 +48,8 @@ def test_cli_version() -> None:
 def test_cli_rejects_an_unknown_command() -> None:
     result = nnhw_command("bild")
     assert result.exit_code == 2
-    assert "No such command 'bild'. Did you mean 'build'?" in result.output
+    said = "Usage: No such command 'bild'. Did you mean 'build'? 'root --help' shows what it takes\n"
+    assert (result.stdout, result.stderr) == ("", said)
 
 
 def test_cli_boards_lists_both() -> None:
@@ -118,7 +121,7 @@ def test_cli_build_rejects_a_file_where_a_folder_has_to_be(
         monkeypatch.setenv("NNHW_CACHE", str(tmp_path / "file"))
     result = nnhw_command("build", small_net, "--stop-at", "map", "--out", str(out))
     assert result.exit_code == 1
-    said = "' is a file, and the build needs a folder there" if blocked == "--out" else "', which is no folder that can"
+    said = "' is a file, and a folder is needed there" if blocked == "--out" else "', which is no folder that can"
     assert f"{tmp_path / 'file'}{said}" in result.output
     assert "Traceback" not in result.output
 
@@ -176,7 +179,7 @@ def test_cli_ir_prints_the_engines(small_net: str) -> None:
 def test_cli_ir_shows_progress_beside_the_graph(small_net: str) -> None:
     result = nnhw_command("ir", small_net)
     assert result.stdout.startswith("(graph small")
-    shown = [line.partition(":")[0] for line in result.stderr.splitlines() if not line.endswith("...")]
+    shown = [line.partition(" ... ")[0] for line in result.stderr.splitlines()]
     assert shown == ["load", "capture", "lower"]
 
 
@@ -220,11 +223,11 @@ def test_cli_check_accepts_a_good_model(small_net: str) -> None:
         "on the device: linear '2', threshold '4', linear '5'",
         "on the host, behind: dequantize '5', mul '6'",
         "the engine, at 48 MHz if that is reached: 12,000,000 images/s",
-        "link uart at 12,000,000 baud: 119,205 images/s, the link is the bound",
-        "link spi at 6,000,000 bit/s: 74,503 images/s, the link is the bound",
-        "link ftdi at 30,000,000 bit/s: 372,516 images/s, the link is the bound",
+        "link uart at 12,000,000 baud: 119,205 images/s, limited by the link",
+        "link spi at 6,000,000 bit/s: 74,503 images/s, limited by the link",
+        "link ftdi at 30,000,000 bit/s: 372,516 images/s, limited by the link",
     ]
-    shown = [line.partition(":")[0] for line in result.stderr.splitlines() if not line.endswith("...")]
+    shown = [line.partition(" ... ")[0] for line in result.stderr.splitlines()]
     assert shown == ["load", "capture", "lower", "map"]
 
 
@@ -263,7 +266,7 @@ def test_cli_check_and_ir_quantize_a_float_model(float_net: str, tmp_path: Path,
     np.save(data, np.random.default_rng(1).random((20, 8)).astype(np.float32))
     result = nnhw_command("check", float_net, "--calibrate", data, *bits)
     assert (result.exit_code, result.stdout.splitlines()[0]) == (0, f"{float_net}: no problems")
-    assert "quantize: " in result.stderr
+    assert "quantize ... " in result.stderr
     graph = nnhw_command("ir", float_net, "--stage", "capture", "--calibrate", data, *bits)
     assert ("int -7 7" in graph.stdout, "int 0 31" in graph.stdout) == (bool(bits), bool(bits))
 
@@ -302,3 +305,135 @@ def test_cli_check_lists_all_problems(tmp_path: Path) -> None:
     assert "group_norm" in result.output
     assert "rrelu" in result.output
     assert result.output.count("bad.py:4") == 2
+
+
+EARLY: list[tuple[tuple[str, ...], str]] = [
+    (("build", "none.py"), "Input: model file none.py does not exist"),
+    (("check", "none.py"), "Input: model file none.py does not exist"),
+    (("check", "data.npy"), "Input: a model is FILE.py, FILE.py:NAME, FILE.ir, FILE.onnx, FILE.tflite or FILE.pt2"),
+    (("fit", "none.py"), "Input: model file none.py does not exist"),
+    (("ir", "none.py"), "Input: model file none.py does not exist"),
+    (("export", "onnx", "none.py"), "Input: model file none.py does not exist"),
+    (("export", "c", "none.py"), "Input: model file none.py does not exist"),
+    (("search", "none.py"), "Input: model file none.py does not exist"),
+    (("build", "net.py", "--board", "none"), "Input: board 'none' is not known"),
+    (("check", "net.py", "--board", "none"), "Input: board 'none' is not known"),
+    (("fit", "net.py", "--board", "none"), "Input: board 'none' is not known"),
+    (("search", "net.py", "--board", "none"), "Input: board 'none' is not known"),
+    (("build", "net.py", "--clock", "500"), "Input: --clock 500 is not possible: the PLL makes at most 270 MHz"),
+    (("fit", "net.py", "--clock", "500", "-b", "ice40"), "Input: --clock 500 is not possible: the PLL makes at"),
+    (("search", "net.py", "--clock", "500"), "Input: --clock 500 is not possible: the PLL makes at most 270 MHz"),
+    (("build", "net.py", "--clock", "-1"), "Input: --clock needs a number of MHz from 0.001 to 10000, given -1"),
+    (("build", "net.py", "--link", "none"), "Input: --link is one of 'uart', 'spi', 'ftdi', 'usb', 'ulpi'; given"),
+    (("build", "net.py", "--out", "net.py"), "Error: 'net.py' is a file, and a folder is needed there"),
+    (("export", "c", "net.py", "--out", "net.py"), "Error: 'net.py' is a file, and a folder is needed"),
+    (("search", "net.py", "--out", "net.py"), "Error: 'net.py' is a file, and a folder is needed there"),
+    (("export", "onnx", "net.py", "--out", "none/a.onnx"), "Input: 'none/a.onnx' cannot be written: there is no"),
+    (("ir", "net.py", "--out", "none/a.ir"), "Input: 'none/a.ir' cannot be written: there is no folder 'none'"),
+    (("ir", "net.py", "--svg", "a.png"), "Input: 'a.png' must end in .svg"),
+    (("check", "net.py", "--calibrate", "flat.npy"), "Input: --calibrate: 'flat.npy' needs numbers of shape"),
+    (("check", "net.py", "--calibrate", "net.py"), "Input: --calibrate: 'net.py' cannot be read as .npy: "),
+    (
+        ("build", "net.py", "--calibrate", "data.npy", "--labels", "flat.npy"),
+        "Input: labels 'flat.npy' need the shape [20], whole numbers, one per image, got float64 [3]",
+    ),
+    (("build", "net.py", "--array", "none"), "Error: build folder 'none' has no readable accelerator"),
+    (("build", "net.py", "--from", "none"), "Error: 'none' is no build folder"),
+    (("run", "none", "data.npy"), "Error: 'none' is no build folder"),
+    (("sim", "none"), "Error: 'none' is no build folder"),
+    (("program", "none"), "Error: 'none' is no build folder"),
+    (("export", "core", "none"), "Error: 'none' is no build folder"),
+    (("export", "driver", "none"), "Error: 'none' is no build folder"),
+]
+# An import of torch fails in this process, so whatever is found there is found without it.
+RUN_EARLY = """
+import json, sys
+sys.modules["torch"] = None
+from typer.testing import CliRunner
+from nnhw.cli import app
+done = [CliRunner().invoke(app, arguments) for arguments in json.loads(sys.argv[1])]
+print(json.dumps([(result.exit_code, result.stdout, result.stderr) for result in done]))
+"""
+
+
+@pytest.fixture(scope="module")
+def found_early(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], list[Any]]:
+    """Run all commands of `EARLY` in one process; return exit code, stdout and stderr of each."""
+    folder = tmp_path_factory.mktemp("early")
+    (folder / "net.py").write_text("raise AssertionError('the model is loaded')\n", encoding="utf-8")
+    np.save(folder / "data.npy", np.zeros((20, 8)))
+    np.save(folder / "flat.npy", np.zeros(3))
+    arguments = [arguments for arguments, _ in EARLY]
+    command = [sys.executable, "-c", RUN_EARLY, json.dumps(arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder)
+    assert sorted(path.name for path in folder.iterdir()) == ["data.npy", "flat.npy", "net.py"]
+    return dict(zip(arguments, json.loads(done.stdout), strict=True))
+
+
+@pytest.mark.parametrize(("arguments", "said"), EARLY)
+def test_cli_finds_what_is_cheap_to_find_before_it_imports_torch(
+    found_early: dict[tuple[str, ...], list[Any]], arguments: tuple[str, ...], said: str
+) -> None:
+    code, output, errors = found_early[arguments]
+    assert (code, output) == (1, "")
+    assert errors.startswith(said), errors
+
+
+@pytest.mark.parametrize("bits", ["0", "9"])
+def test_cli_rejects_bits_that_nothing_can_have(bits: str) -> None:
+    result = nnhw_command("check", "net.py", "--calibrate", "data.npy", "--weight-bits", bits)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Usage: Invalid value for '--weight-bits': ")
+    assert re.search(r"(1<=x<=8|than or equal to [18]); 'root check --help' shows what it takes\n$", result.stderr)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "first"),
+    [
+        (("--nope",), 2, "Usage: No such option: --nope; 'root --help' shows what it takes"),
+        (("check",), 2, "Usage: Missing argument 'FILE[:NAME]'; 'root check --help' shows what it takes"),
+        (("export", "nope"), 2, "Usage: No such command 'nope'; 'root export --help' shows what it takes"),
+        (("report", "none"), 1, "Error: 'none' is no build folder"),
+        (("check", "none.py"), 1, "Input: model file none.py does not exist"),
+    ],
+)
+def test_cli_heads_every_error_and_has_its_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], code: int, first: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = nnhw_command(*arguments)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert result.stderr.startswith(first)
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "first"),
+    [
+        (TimingError("5 MHz are missed"), "Error: 5 MHz are missed"),
+        (ExactnessError("they differ"), "Error: they differ"),
+        (MappingError("no engine"), "Not supported: no engine"),
+        (DoesNotFitError("too large"), "Does not fit: too large"),
+    ],
+)
+def test_cli_ends_with_1_whatever_was_refused_or_missed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: NnhwError, first: str
+) -> None:
+    def refused(path: Path) -> None:
+        raise error
+
+    monkeypatch.setattr("nnhw.flow.pipeline.Build.load", refused)
+    result = nnhw_command("report", str(tmp_path))
+    assert (result.exit_code, result.stderr) == (1, f"{first}\n")
+
+
+@pytest.mark.parametrize("command", [(), ("export",)])
+def test_cli_shows_its_help_without_arguments(command: tuple[str, ...]) -> None:
+    result = nnhw_command(*command)
+    assert result.exit_code == 2
+    assert result.output.count("Usage: ") == 1
+    assert "Usage: root" in result.output
+
+
+def test_cli_help_lists_the_exit_codes() -> None:
+    assert "Exit codes: 0 done; 1 refused or failed; 2 a mistake" in " ".join(nnhw_command("--help").output.split())

@@ -193,11 +193,11 @@ def test_device_rejects_codes(codes: np.ndarray, message: str) -> None:
     assert str(caught.value) == f"accelerator 'toy' {message}"
 
 
-def _parts() -> tuple[ir.Graph, ir.Graph]:
-    """Quantize by 1/4 before the device, dequantize by 1/8 behind it."""
+def _parts(step: float = 0.25) -> tuple[ir.Graph, ir.Graph]:
+    """Quantize by a step before the device, dequantize by 1/8 behind it."""
     head = ir.GraphBuilder("head")
     image = head.input("image", ir.TensorType((12,), ir.FLOAT))
-    scale = head.constant("scale", np.array(0.25), ir.TensorType((), ir.FLOAT))
+    scale = head.constant("scale", np.array(step), ir.TensorType((), ir.FLOAT))
     codes = head.add("codes", Quantize(0, 255), (image, scale))
     tail = ir.GraphBuilder("tail")
     sums = tail.input("sums", ir.TensorType((5,), ir.IntType(-(2**31), 2**31 - 1)))
@@ -227,6 +227,32 @@ def test_device_rejects_images_that_are_not_finite() -> None:
     with pytest.raises(InputError) as caught:
         device(images)
     assert str(caught.value) == "images: [1, 4] is nan; every value must be finite; repair or drop that image"
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_device_rejects_bytes_for_a_model_of_small_numbers(kind: str) -> None:
+    accelerator = make_accelerator()
+    device = Device(ModelLink(make_board(accelerator)), accelerator, *_parts(1 / 255))
+    # Only a later image has values that the model cannot take.
+    images = np.zeros((40, 12), np.uint8)
+    images[30, 4] = 200
+    given = images if kind == "numpy" else pytest.importorskip("torch").from_numpy(images)
+    with pytest.raises(InputError) as caught:
+        device(given)
+    assert str(caught.value) == (
+        "images: they are uint8 with values up to 200, but to the input of this model all values from 8 on are the "
+        "same, as it was made for smaller numbers; give them as the model was trained with them, such as (x / 255)."
+        "astype(np.float32); if the values are meant as they are, x.astype(np.float32)"
+    )
+    assert np.array_equal(device(images.astype(np.float32)), golden(np.minimum(images, 1) * 255, 5) * 0.125)
+
+
+@pytest.mark.parametrize(("step", "most"), [(1.0, 255), (17.0, 255), (0.25, 255), (1 / 255, 1), (1 / 255, 0)])
+def test_device_takes_bytes_that_its_input_tells_apart(step: float, most: int) -> None:
+    accelerator = make_accelerator()
+    device = Device(ModelLink(make_board(accelerator)), accelerator, *_parts(step))
+    images = np.random.default_rng(1).integers(0, most + 1, (20, 12)).astype(np.uint8)
+    assert np.array_equal(device(images), device(images.astype(np.float64)))
 
 
 def test_device_rejects_images_without_head_and_tail() -> None:

@@ -127,7 +127,7 @@ def test_fit_command_shows_a_row_for_each_board(tmp_path: Path, data: Path) -> N
     )
     assert result.exit_code == 0, result.output
     rows = [line for line in result.output.splitlines() if "8/8*" in line]
-    assert [line.split()[0] for line in rows] == ["icebreaker", "icestick"]
+    assert [line.strip("│ ").split()[0] for line in rows] == ["icebreaker", "icestick"]
 
 
 def test_fit_command_ends_with_an_error_where_nothing_fits(tmp_path: Path, data: Path) -> None:

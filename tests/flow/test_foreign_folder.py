@@ -312,7 +312,6 @@ def test_changed_facts_give_messages_when_a_report_is_made(build: Path, name: st
     [
         lambda report: report.pop("layers"),
         lambda report: report["cycles"].update(interval=None),
-        lambda report: report["layers"][0].update(name="[/x]"),
         lambda report: report["layers"][0].update(name="\x1b[2J"),
         lambda report: report.update(exactness=[]),
     ],
@@ -323,6 +322,13 @@ def test_a_changed_report_gives_a_message(build: Path, edit: Callable[[Any], Non
     assert (result.exit_code, type(result.exception)) == (1, SystemExit)
     assert f"{build / 'report.json'}'" in result.output
     assert "run 'nnhw build' again" in result.output
+
+
+def test_a_report_shows_a_name_with_brackets_as_it_is(build: Path) -> None:
+    change(build / "report.json", lambda report: report["layers"][0].update(name="[/x]"))
+    result = CliRunner().invoke(app, ["report", str(build)])
+    assert result.exit_code == 0
+    assert "│ [/x] " in result.output
 
 
 def elaborate_with(build: Path, name: str) -> None:

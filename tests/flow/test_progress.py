@@ -53,7 +53,19 @@ def test_progress_named_says_the_outer_stage_after_an_inner_one_and_none_after_a
         fail()
     progress.note("c")
     text = re.sub(r"\d+\.\d s", "T", stream.getvalue())
-    assert text.splitlines() == ["outer ...", "inner ...", "inner: a", "inner: T", "outer: b", "c"]
+    assert text.splitlines() == ["inner: a", "inner: T", "outer: b", "c"]
+
+
+def test_progress_plain_has_one_line_for_a_stage_that_says_nothing() -> None:
+    stream = io.StringIO()
+    progress = PlainProgress(stream)
+    with progress.stage("load"):
+        assert stream.getvalue() == "load ..."
+    with progress.stage("outer"), progress.stage("inner"):
+        pass
+    progress.note("end")
+    text = re.sub(r"\d+\.\d s", "T", stream.getvalue())
+    assert text.splitlines() == ["load ... T", "outer ...", "inner ... T", "outer: T", "end"]
 
 
 def test_progress_plain_does_not_flood() -> None:

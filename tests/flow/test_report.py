@@ -201,26 +201,35 @@ def test_report_on_a_terminal_shows_mismatches_rates_and_the_bound() -> None:
     wrong = {**FACTS, "simulate": {**FACTS["simulate"], "mismatches": 3}}
     text = text_of(make_report(wrong, accelerator(), load_board("icebreaker")))
     assert "net (0000000000000000) on icebreaker, up5k" in text
-    for row in ("│ fc    │     4 x 8 │     32 │  100.0% │       1,024 │        8 │", "48.00", "51.20"):
-        assert row in text
+    assert "│ fc    │     4 x 8 │     32 │  100.0% │       1,024 │        8 │" in text
+    rows = (
+        ("Fmax of place and route, MHz", "51.20", ""),
+        ("clock, MHz", "48.00", ""),
+        ("engine, images/s", "1,500,000", ""),
+        ("this build's link uart at 12,000,000 baud, images/s", "49,450", "link"),
+    )
+    for what, rate, limit in rows:
+        assert re.search(rf"│ {re.escape(what)} +│ +{rate} │ +{limit} │", text)
     assert re.search(r"│ IR and RTL +│ +8 │ +3 │", text)
     assert "The clock is 48 MHz: the fastest of the PLL that holds; seed 1 holds 51.20 MHz." in " ".join(text.split())
-    assert text.rstrip().endswith("49,450 images/s from host to result: the link is the bound.")
+    assert text.rstrip().endswith("49,450 images/s from host to result, limited by the link.")
 
 
 @pytest.mark.parametrize(
     ("gap", "ties", "said"),
     [
         (0.0, 0, ""),
-        (2e-16, 0, "by at most 2e-16 of the largest result, with the greatest result in the same place on 8 of 60;"),
-        (0.01, 2, "in the same place on 8 of 60, and on 2 a quantizer takes another code at a tie; hardware follows"),
+        (2e-16, 0, "values: by at most 2e-16 of the largest result, with the same largest output on 8 of 60. Rounding"),
+        (0.01, 2, "largest output on 8 of 60, with a value at a tie between two codes on 2 of 60. Rounding"),
     ],
 )
 def test_report_on_a_terminal_says_how_far_float64_is_from_the_reference(gap: float, ties: int, said: str) -> None:
     found = {"torch_float64_ir": 3 * bool(gap), "torch_float64_gap": gap, "torch_float64_argmax": 8}
     facts = FACTS | {"lower": FACTS["lower"] | found, "capture": FACTS["capture"] | {"ties": {"float64": ties}}}
     text = " ".join(text_of(make_report(facts, accelerator(), load_board("icebreaker"))).split())
-    assert ("PyTorch's own float64" in text) == bool(said)
+    assert ("On 3 of 60 samples PyTorch in float64 gives another result" in text) == bool(said)
+    assert ("a difference beyond the bound of that rounding stops a build." in text) == bool(said)
+    assert "PyTorch in float64 and IR, which is exact │ 60 │ " + ("3 │" if said else "0 │") in text
     assert said in text
 
 

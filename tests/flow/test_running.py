@@ -148,7 +148,11 @@ def test_running_file_saves_what_it_prints(
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"), [("file/y.npy", ": Not a directory"), ("folder", ", which is there and no file")]
+    ("name", "reason"),
+    [
+        ("file/y.npy", "there is no folder '{folder}/file'; make it, or give another path"),
+        ("folder", "it exists and is no file; give another path"),
+    ],
 )
 def test_running_file_rejects_to_save_where_it_cannot(
     small_build: Build, images: np.ndarray, tmp_path: Path, name: str, reason: str
@@ -158,7 +162,7 @@ def test_running_file_rejects_to_save_where_it_cannot(
     (tmp_path / "folder").mkdir()
     with pytest.raises(InputError) as error:
         run_file(small_build.path, tmp_path / "x.npy", "model", tmp_path / name)
-    assert str(error.value) == f"results cannot be written to '{tmp_path / name}'{reason}; give another --out"
+    assert str(error.value) == f"'{tmp_path / name}' cannot be written: {reason.format(folder=tmp_path)}"
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder", "x.npy"]
 
 

@@ -9,8 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from nnhw.errors import BuildError
-from nnhw.flow.tools.storage import LOCK, locked, make_folder, reported, reported_in, system_errors
+from nnhw.errors import BuildError, InputError
+from nnhw.flow.tools.storage import (
+    LOCK,
+    check_file_place,
+    check_folder_place,
+    locked,
+    make_folder,
+    reported,
+    reported_in,
+    system_errors,
+)
 
 
 def refusal(number: int, path: Path | None = None) -> OSError:
@@ -90,7 +99,7 @@ def test_make_folder_rejects_a_file_in_the_way(tmp_path: Path, name: str) -> Non
     with pytest.raises(BuildError) as caught:
         make_folder(tmp_path / name)
     assert str(caught.value) == (
-        f"'{tmp_path / 'file'}' is a file, and the build needs a folder there; give another with --out"
+        f"'{tmp_path / 'file'}' is a file, and a folder is needed there; give another with --out"
     )
 
 
@@ -139,3 +148,23 @@ def test_system_errors_are_messages_but_for_a_reader_that_is_gone(tmp_path: Path
     )
     with pytest.raises(BrokenPipeError), system_errors():
         raise BrokenPipeError
+
+
+def test_place_of_a_file_rejects_what_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_file_place(tmp_path / "new")
+    with pytest.raises(InputError, match="it exists and is no file; give another path"):
+        check_file_place(tmp_path)
+    with pytest.raises(InputError, match=r"cannot be written: there is no folder '.*/none'; make it, or give another"):
+        check_file_place(tmp_path / "none" / "new")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(InputError, match=r"cannot be written: folder '.*' is protected; give another path"):
+        check_file_place(tmp_path / "new")
+
+
+def test_place_of_a_folder_rejects_what_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_folder_place(tmp_path / "a" / "b")
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
+    with pytest.raises(BuildError) as caught:
+        check_folder_place(tmp_path / "a" / "b")
+    assert str(caught.value) == f"folder '{tmp_path}' cannot be written: it is protected; give another with --out"

@@ -225,7 +225,7 @@ def test_first_clock_is_within_the_target_or_as_fast_as_asked() -> None:
 def test_first_clock_rejects_what_the_pll_cannot_make() -> None:
     with pytest.raises(InputError) as caught:
         first_clock(CLOCKS, 300e6, 48e6)
-    assert str(caught.value) == "--clock 300 is not possible: the PLL makes at most 270 MHz"
+    assert str(caught.value) == "--clock 300 is not possible: the PLL makes at most 270 MHz; ask for a slower clock"
 
 
 def test_usable_clocks_divide_to_the_speed_of_the_serial_port() -> None:

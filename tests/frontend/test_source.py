@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from nnhw import model_files
 from nnhw.errors import CaptureError, InputError
 from nnhw.frontend import Source, load_source
 from nnhw.frontend.doors import SUFFIXES
@@ -187,3 +188,7 @@ def test_load_source_sees_an_edit_within_a_second(tmp_path: Path, monkeypatch: p
         os.utime(path, (1_000_000_000, 1_000_000_000))
         assert load_source(path).example_input == torch.tensor([[float(value)]])
     assert not (tmp_path / "__pycache__").exists()
+
+
+def test_model_files_have_the_suffixes_of_all_doors() -> None:
+    assert set(model_files.SUFFIXES) == {".py", ".pt2", *SUFFIXES}

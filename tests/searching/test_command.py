@@ -17,7 +17,7 @@ from nnhw.searching import trying
 from nnhw.searching.chosen import Chosen
 from nnhw.searching.estimating import Estimate
 from nnhw.searching.goals import FIGURES
-from nnhw.searching.trying import OUTCOMES
+from nnhw.searching.trial_records import OUTCOMES
 from nnhw.searching.user_program import load_program
 from nnhw.searching.user_sources import needed_text
 from tests.searching.toys import write_toy

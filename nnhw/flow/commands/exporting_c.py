@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from nnhw.export.c import CProgram, make_c
 from nnhw.flow.models.calibrate import Calibration
 from nnhw.flow.tools.progress import Progress, SilentProgress
-from nnhw.flow.tools.storage import reported
+from nnhw.flow.tools.storage import check_folder_place, reported
 from nnhw.flow.virtual.native import Footprint, measure_cortex_m4, write_files
 
 if TYPE_CHECKING:
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from nnhw.passes import Parts
+
+
+DEFAULT_FOLDER = "c"
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,7 @@ def export_c_file(
     """
     from nnhw.flow.commands.inspection import captured, lowered
 
+    check_folder_place(Path(out or DEFAULT_FOLDER))
     progress = progress or SilentProgress()
     parts = lowered(captured(file, calibration, progress), progress)
     return write_c(parts, name, out, program, small, codes, progress)
@@ -105,7 +109,7 @@ def write_c(
     head, tail = (None, None) if codes else (parts.head, parts.tail)
     with progress.stage("write C"):
         made = make_c(parts.body, head, tail, name=name or "", program=program, small=small)
-        folder = Path(out or "c")
+        folder = Path(out or DEFAULT_FOLDER)
         with reported(f"the folder '{folder}' cannot be written", "give another one with --out"):
             paths = write_files(made, folder)
     with progress.stage("measure for a Cortex-M4"):

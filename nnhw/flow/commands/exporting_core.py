@@ -15,7 +15,7 @@ from nnhw.errors import InputError
 from nnhw.flow.folder.build_folder import BuildFolder
 from nnhw.flow.options import check_clock
 from nnhw.flow.tools.progress import Progress, SilentProgress
-from nnhw.flow.tools.storage import reported, write_whole
+from nnhw.flow.tools.storage import check_folder_place, reported, write_whole
 from nnhw.flow.tools.toolchain import run_yosys
 
 BUSES = ("axi-stream", "wishbone")
@@ -75,12 +75,13 @@ def export_core(
         raise InputError(
             f"--name is a Verilog name of letters, digits and _, not beginning with a digit; given '{chosen}'"
         )
+    where = out or Path("core")
+    check_folder_place(where)
     progress = progress or SilentProgress()
     with progress.stage(f"make {chosen}"):
         files = dict(_files(accelerator, bus, chosen, clock_mhz))
     if accelerator.image is not None:
         files[PROGRAM_FILE] = accelerator.image
-    where = out or Path("core")
     with reported(f"the folder '{where}' cannot be written", "give another one with --out"):
         where.mkdir(parents=True, exist_ok=True)
         for file, content in files.items():

@@ -14,7 +14,7 @@ from nnhw.flow.commands.inspection import captured_graph, load_model
 from nnhw.flow.models.calibrate import Calibration
 from nnhw.flow.models.samples import differing_rows, samples_of
 from nnhw.flow.tools.progress import Progress, SilentProgress
-from nnhw.flow.tools.storage import write_whole
+from nnhw.flow.tools.storage import check_file_place, write_whole
 from nnhw.ir import Graph, run_in_chunks
 from nnhw.ir.interpreter import joined
 
@@ -61,10 +61,12 @@ def export_onnx(
     with _packages():
         from nnhw.export.onnx import to_bytes, to_onnx
         from nnhw.export.onnx_runtime import run_file
+    if out is not None:
+        if out.suffix != ".onnx":
+            raise InputError(f"an ONNX file ends in .onnx, got {out}; give --out {out.with_suffix('.onnx')}")
+        check_file_place(out)
     source = load_model(file, calibration, progress)
     path = out or Path(f"{source.name}.onnx")
-    if path.suffix != ".onnx":
-        raise InputError(f"an ONNX file ends in .onnx, got {path}; give --out {path.with_suffix('.onnx')}")
     captured = captured_graph(source, progress)
     with progress.stage("lower"):
         samples = samples_of(source.example_input, captured).astype(np.float64)

@@ -18,10 +18,11 @@ from nnhw.flow.folder.build_folder import BuildFolder
 from nnhw.flow.models.calibrate import Calibration, quantize_source
 from nnhw.flow.options import Options
 from nnhw.flow.report import rates
-from nnhw.flow.tools.progress import Progress, SilentProgress
-from nnhw.flow.tools.storage import write_whole
+from nnhw.flow.tools.progress import Progress, SilentProgress, noted
+from nnhw.flow.tools.storage import check_file_place, write_whole
 from nnhw.ir import Graph, dumps, load
 from nnhw.ir.files import pack_arrays
+from nnhw.model_files import check_model_file
 
 if TYPE_CHECKING:
     from nnhw.frontend import Source
@@ -175,13 +176,9 @@ def write_ir(staged: Staged, out: Path | None, svg: Path | None, data: bool = Fa
     ------
     InputError: a name without the suffix .ir or .svg; --out for engines, which are no graph.
     """
-    for path, suffix in ((out, ".ir"), (svg, ".svg")):
-        if path is not None and path.suffix != suffix:
-            raise InputError(f"'{path}' must end in {suffix}, as what is written is recognized by it")
+    check_written("map" if staged.accelerator is not None else "", out, svg)
     written: list[Path] = []
     if out is not None:
-        if staged.accelerator is not None:
-            raise InputError("--out writes graphs, and behind map there are engines; leave --stage map or --out out")
         arrays = out.with_suffix(".npz")
         if not data:
             write_whole(arrays, pack_arrays(staged.graph.constants))
@@ -194,6 +191,22 @@ def write_ir(staged: Staged, out: Path | None, svg: Path | None, data: bool = Fa
         write_whole(svg, staged.svg().encode())
         written.append(svg)
     return written
+
+
+def check_written(stage: str, out: Path | None, svg: Path | None) -> None:
+    """Check the files that `write_ir` is to write for the graph behind a stage, before there is one.
+
+    Raises
+    ------
+    InputError: a name without the suffix .ir or .svg, or in a folder that cannot be written; --out for engines.
+    """
+    for path, suffix in ((out, ".ir"), (svg, ".svg")):
+        if path is not None:
+            if path.suffix != suffix:
+                raise InputError(f"'{path}' must end in {suffix}, as what is written is recognized by it")
+            check_file_place(path)
+    if out is not None and stage == "map":
+        raise InputError("--out writes graphs, and behind map there are engines; leave --stage map or --out out")
 
 
 def _of_build(path: Path, stage: str, calibration: Calibration | None) -> Staged:
@@ -214,6 +227,7 @@ def _of_build(path: Path, stage: str, calibration: Calibration | None) -> Staged
 
 def load_model(file: str, calibration: Calibration | None, progress: Progress) -> Source:
     """Return the model of a file, quantized where there is data for it."""
+    check_model_file(file)  # before torch is imported
     with progress.stage("load"):
         from nnhw.frontend import load_source
 
@@ -256,5 +270,5 @@ def _operators(graph: Graph) -> tuple[str, ...]:
 
 def _mapped(body: Graph, board: Board, progress: Progress) -> Accelerator:
     """Return the accelerator of an integer graph."""
-    with progress.stage("map"):
+    with progress.stage("map"), noted("nnhw.mapping", progress):
         return map_on_board(body, board, Options())[0].accelerator

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from nnhw.boards import Board
 from nnhw.engines.timing import as_number
+from nnhw.flow.tools.tables import NumberTable
 from nnhw.links import LINKS
 
 if TYPE_CHECKING:
@@ -32,27 +32,24 @@ def render_report(report: Report) -> RenderableType:
     return Group(_headline(report), *_tables(report), *remarks)
 
 
-def render_boards(boards: Iterable[Board]) -> Table:
+def render_boards(boards: Iterable[Board]) -> NumberTable:
     """Return the table of `nnhw boards`."""
-    table = _table("Boards", "name", "device", "LC", "EBR", "SPRAM", "DSP")
+    table = NumberTable("Boards", "name", "device", "LC", "EBR", "SPRAM", "DSP", names=(), texts=("name",))
     for board in boards:
         has = board.resources
         counts = (_count(has.lc), _count(has.ebr), _count(has.spram), _count(has.dsp))
         name = ", ".join((board.name, *board.aliases))
-        table.add_row(name, f"{board.device}-{board.package}", *counts)
-    for column in table.columns[1:]:
-        column.no_wrap = True
+        table.row(name, f"{board.device}-{board.package}", *counts)
     return table
 
 
 def render_doctor(checks: Sequence[Check]) -> RenderableType:
     """Return the output of `nnhw doctor`: what was found; of what is missing, what fails without it and the remedy."""
-    table = _table("What nnhw finds here", "", "found", "for")
+    table = NumberTable("What nnhw finds here", "", "found", "for", texts=("found", "for"))
     for check in checks:
         absent = f"{check.lacks} is missing" if check.lacks else "missing"
         found = Text(check.found or absent, style="green" if check.found else "red" if check.required else "yellow")
-        table.add_row(check.name, found, check.purpose)
-    table.columns[1].justify = table.columns[2].justify = "left"
+        table.row(check.name, found, check.purpose)
     notes = [Text(line) for check in checks for line in _advice(check)]
     missing = [check.name for check in checks if check.required and not check.found]
     verdict = f"needed and missing: {', '.join(missing)}" if missing else "everything that a build needs is here"
@@ -73,9 +70,9 @@ def _advice(check: Check) -> Iterator[str]:
 
 def render_simulation(result: SimulationResult, stalls: str) -> RenderableType:
     """Return the output of `nnhw sim`: frames compared at each boundary, and cycles."""
-    table = _table("RTL and IR: frames that differ", "behind", "frames", "differ")
+    table = NumberTable("RTL and IR: frames that differ", "behind", "frames", "differ")
     for stream in result.streams:
-        table.add_row(stream.name, _count(stream.frames), _mismatch(stream.mismatches))
+        table.row(stream.name, _count(stream.frames), _mismatch(stream.mismatches))
     cycles = f"interval {_interval(result)} cycles, latency {_count(result.latency_cycles)}"
     text = (
         f"{result.samples} frames equal, without stalls and with '{stalls}' on both sides; {cycles}; {result.simulator}"
@@ -99,12 +96,13 @@ def render_run(run: FileRun, link: str, out: Path | None) -> RenderableType:
     """Return the output of `nnhw run`: the first results, time, cycles and accuracy."""
     count = len(run.results)
     rows = run.results.reshape(count, -1)
-    table = _table(f"Results: {count} of shape {list(run.results.shape[1:])}", "image", "largest at", "values")
+    title = f"Results: {count} of shape {list(run.results.shape[1:])}"
+    table = NumberTable(title, "image", "largest at", "values", names=(), texts=("values",))
     for number, row in enumerate(rows[:SHOWN]):
         values = " ".join(f"{value:g}" for value in row[:SHOWN]) + (" ..." if len(row) > SHOWN else "")
-        table.add_row(str(number), str(int(row.argmax())), values)
+        table.row(str(number), str(int(row.argmax())), values)
     if count > SHOWN:
-        table.add_row("...", "", "")
+        table.row("...", "", "")
     cycles = f", {run.cycles:,.0f} cycles of the device each" if run.cycles else ""
     text = f"{count} images in {run.seconds:.2f} s through '{link}'{cycles}"
     said = [Text(text + (f"; results in {out}" if out else ""))]
@@ -124,11 +122,11 @@ def _program_run(program: ProgramCount, images: int) -> Iterator[RenderableType]
         "input waits",
         "output waits",
     )
-    table = _table(f"Cycles of the device, {images} images", *columns)
+    table = NumberTable(f"Cycles of the device, {images} images", *columns)
     for row in program.parts:
         own = [_count(row.measured)] if measured else []
         counts = (row.cycles, row.busy, row.input_wait, row.output_wait)
-        table.add_row(_part(row.part.kind, row.part.name), *own, *map(_count, counts))
+        table.row(_part(row.part.kind, row.part.name), *own, *map(_count, counts))
     yield table
     predicted = f"{program.most:,}" if program.least == program.most else f"{program.least:,} to {program.most:,}"
     yield Text(
@@ -137,7 +135,7 @@ def _program_run(program: ProgramCount, images: int) -> Iterator[RenderableType]
     )
 
 
-def _tables(report: Report) -> Iterator[Table]:
+def _tables(report: Report) -> Iterator[NumberTable]:
     if report["layers"]:
         yield _layers(report)
     if report["style"] and report["style"]["memory"]:
@@ -145,6 +143,7 @@ def _tables(report: Report) -> Iterator[Table]:
     if report["program"]:
         yield _program(report["program"])
     yield _resources(report)
+    yield _frame(report)
     yield _speed(report)
     yield _exactness(report)
 
@@ -155,19 +154,12 @@ def _headline(report: Report) -> Text:
     return Text(f"{model['name']} ({digits}) on {board['name']}, {board['device']}", style="bold")
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold")
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left", no_wrap=number == 0)
-    return table
-
-
-def _layers(report: Report) -> Table:
+def _layers(report: Report) -> NumberTable:
     columns = ("layer", "PE x SIMD", "cycles", "of peak", "weight bits", "sum bits", "to codes by")
-    table = _table("Layers", *columns)
+    table = NumberTable("Layers", *columns, texts=("to codes by",))
     for layer in report["layers"]:
         bounds = layer["accumulator"]
-        table.add_row(
+        table.row(
             layer["name"],
             f"{layer['pe']} x {layer['simd']}",
             _count(layer["cycles"]),
@@ -176,27 +168,25 @@ def _layers(report: Report) -> Table:
             str(bounds["bits"]) if bounds else UNKNOWN,
             (layer["requantizer"] or "").partition(" (")[0],
         )
-    table.add_section()
-    table.add_row("all", "", "", _percent(report["utilization"]), _count(report["model"]["weight_bits"]), "", "")
+    table.section()
+    table.row("all", "", "", _percent(report["utilization"]), _count(report["model"]["weight_bits"]), "", "")
     return table
 
 
-def _memory(report: Report) -> Table:
-    rows = report["style"]["memory"]
-    table = _table("Memory of the shared engine", "what", "from word", "words", "written by", "read until")
+def _memory(report: Report) -> NumberTable:
+    rows, columns = report["style"]["memory"], ("what", "from word", "words", "written by", "read until")
+    table = NumberTable("Memory of the shared engine", *columns, names=("what", "written by", "read until"))
     for engine, row in _by_engine(table, rows):
-        table.add_row(f"{engine}{row['name']}", _count(row["first"]), _count(row["words"]), row["from"], row["until"])
-    if turns := report["style"].get("turns"):
-        table.caption = "To fit the memory, " + "; ".join(turns)
+        table.row(f"{engine}{row['name']}", _count(row["first"]), _count(row["words"]), row["from"], row["until"])
     return table
 
 
-def _program(parts: Sequence[Mapping[str, Any]]) -> Table:
+def _program(parts: Sequence[Mapping[str, Any]]) -> NumberTable:
     """Return the table of the programs' cycles in a frame; `multiplying` and waits are those of the RTL."""
     columns = ("part", "predicted", "simulated", "multiplying", "input waits", "output waits")
-    table = _table("Cycles of the program, a frame", *columns)
+    table = NumberTable("Cycles of the program, a frame", *columns)
     for engine, part in _by_engine(table, parts):
-        table.add_row(
+        table.row(
             f"{engine}{_part(part['kind'], part['name'])}",
             _count(part["cycles"]["predicted"]),
             _count(part["cycles"]["simulated"]),
@@ -207,44 +197,50 @@ def _program(parts: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _by_engine(table: Table, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _by_engine(table: NumberTable, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield (beginning of the first cell, row); rows of several engines are told apart by it, and by sections."""
     # Each row with the one above it; the first with itself, which starts no section.
     for row, before in zip(rows, (rows[0], *rows), strict=False):
         if row["engine"] != before["engine"]:
-            table.add_section()
+            table.section()
         # Rows are in the order of engines: the last one tells whether there are several.
         yield f"engine {row['engine']}, " if rows[-1]["engine"] > 1 else "", row
 
 
-def _resources(report: Report) -> Table:
-    table = _table("Resources", "", "estimated", "used", "available", "full")
+def _resources(report: Report) -> NumberTable:
+    table = NumberTable("Resources", "", "estimated", "used", "available", "full")
     for name, row in report["resources"].items():
         if name == "ff" and not row["available"]:  # a family whose logic cells have a flip-flop each, counted as LC
             continue
         taken = row["used"] if row["used"] is not None else row["estimated"]
         full = _percent(taken / row["available"]) if taken is not None and row["available"] else UNKNOWN
-        table.add_row(name.upper(), _count(row["estimated"]), _count(row["used"]), _count(row["available"]), full)
+        table.row(name.upper(), _count(row["estimated"]), _count(row["used"]), _count(row["available"]), full)
     return table
 
 
-def _speed(report: Report) -> Table:
-    table = _table("Speed", "", "predicted", "simulated")
-    for name in ("interval", "latency"):
+def _frame(report: Report) -> NumberTable:
+    table = NumberTable(f"Cycles of {report['frame']}s", "", "predicted", "simulated")
+    for name, what in (("interval", "from one to the next"), ("latency", "from input to result")):
         row = report["cycles"][name]
-        table.add_row(f"{name}, cycles", _cycles(row["predicted"]), _cycles(row["simulated"]))
-    table.add_section()
-    table.add_row("clock / Fmax, MHz", _mega(report["clock_hz"]), _mega(report["fmax_hz"]))
+        table.row(f"{name}: {what}", _cycles(row["predicted"]), _cycles(row["simulated"]))
+    return table
+
+
+def _speed(report: Report) -> NumberTable:
+    """Return the table of clock and rates; behind the rate through each link, whether link or engine is the slower."""
+    table = NumberTable("Speed", "", "rate", "limited by", names=(), texts=("",))
+    table.row("Fmax of place and route, MHz", _mega(report["fmax_hz"]), "")
+    table.row("clock, MHz", _mega(report["clock_hz"]), "")
+    frames = f"{report['frame']}s/s"
     if report["inferences_per_second"] is None and (planned := report["planned"]):
         clock = f"{planned['clock_hz'] / 1e6:g} MHz, if it is reached"
-        table.add_row(f"engine, {report['frame']}s/s at {clock}", _count(planned["inferences_per_second"]), "")
+        table.row(f"engine at {clock}, {frames}", _count(planned["inferences_per_second"]), "")
     else:
-        table.add_row(f"engine, {report['frame']}s/s", _count(report["inferences_per_second"]), "")
+        table.row(f"engine, {frames}", _count(report["inferences_per_second"]), "")
     for link in [] if report["sensor"] else report["links"]:
-        speed = _link_speed(link)
-        name = "link" if link["kind"] == report["link"]["kind"] else f"with --link {link['kind']}"
-        bound = f"bound: {link['bound']}" if link["bound"] else ""
-        table.add_row(f"{name}, {report['frame']}s/s at {speed}", _count(link["inferences_per_second"]), bound)
+        name = "this build's link" if link["kind"] == report["link"]["kind"] else "with --link"
+        rate = _count(link["inferences_per_second"])
+        table.row(f"{name} {link['kind']} at {_link_speed(link)}, {frames}", rate, link["bound"] or "")
     return table
 
 
@@ -254,7 +250,7 @@ def render_rates(clock_hz: float, rates: Report) -> Iterator[str]:
     yield f"the engine, at {clock_hz / 1e6:g} MHz if that is reached: {engine} {rates['frame']}s/s"
     for link in rates["links"]:
         rate = f"{_count(link['inferences_per_second'])} {rates['frame']}s/s"
-        yield f"link {link['kind']} at {_link_speed(link)}: {rate}, the {link['bound']} is the bound"
+        yield f"link {link['kind']} at {_link_speed(link)}: {rate}, limited by the {link['bound']}"
 
 
 def _link_speed(link: Report) -> str:
@@ -262,26 +258,33 @@ def _link_speed(link: Report) -> str:
     return f"{_count(link[kind.speed_field])} {kind.speed_unit}"
 
 
-def _exactness(report: Report) -> Table:
+def _exactness(report: Report) -> NumberTable:
+    """Return the table of all comparisons; the remarks say why PyTorch's own floats may differ from exact values."""
     exact = report["exactness"]
-    table = _table("Exactness: samples that differ", "compared", "samples", "differ")
-    if exact["precision"] != "float64":
-        table.add_row("PyTorch float32 and IR", _count(exact["samples"]), _rounded(exact["torch_ir"]))
-    table.add_row("PyTorch float64 and IR", _count(exact["samples"]), _rounded(exact["torch_float64_ir"]))
+    table = NumberTable(
+        "Exactness: samples that differ", "compared", "samples", "differ", names=(), texts=("compared",)
+    )
+
+    def row(compared: str, samples: int | None, differ: int | None, is_fault: bool = True) -> None:
+        table.row(compared, _count(samples), _mismatch(differ) if is_fault or not differ else _count(differ))
+
+    for precision, name in (("float32", "torch_ir"), ("float64", "torch_float64_ir")):
+        if precision == "float64" or exact["precision"] != "float64":
+            row(f"PyTorch in {precision} and IR, which is exact", exact["samples"], exact[name], is_fault=False)
     for rewrite in exact["rewrites"] or []:
         places = f"{len(rewrite['places'])} place{'s' if len(rewrite['places']) != 1 else ''}"
-        differing = rewrite["differing"]
-        shown = _rounded(differing) if rewrite["approximates"] else _mismatch(differing)
-        table.add_row(f"IR before and after rewrite '{rewrite['name']}' ({places})", _count(rewrite["samples"]), shown)
+        about = f"{places}, approximates" if rewrite["approximates"] else places
+        compared = f"IR before and after rewrite '{rewrite['name']}' ({about})"
+        row(compared, rewrite["samples"], rewrite["differing"], not rewrite["approximates"])
     for name, count in _passes(exact["passes"] or {}):
-        table.add_row(f"IR before and after {name}", _count(exact["samples"]), _mismatch(count))
-    table.add_row("IR and RTL", _count(exact["rtl_samples"]), _mismatch(exact["ir_rtl"]))
+        row(f"IR before and after {name}", exact["samples"], count)
+    row("IR and RTL", exact["rtl_samples"], exact["ir_rtl"])
     for name, count in (exact["layers"] or {}).items():
-        table.add_row(f"  behind {name}", _count(exact["rtl_samples"]), _mismatch(count))
+        row(f"  behind {name}", exact["rtl_samples"], count)
     if sensor := report["sensor"]:
         wrong = None if sensor["frames"] is None else max(sensor[name] for name in ("codes", "labels", "lines"))
-        table.add_row("PyTorch and device, at its sensor's pins", _count(sensor["frames"]), _mismatch(wrong))
-    table.add_row("IR and netlist, at its pins", _count(exact["netlist_samples"]), _mismatch(exact["ir_netlist"]))
+        row("PyTorch and device, at its sensor's pins", sensor["frames"], wrong)
+    row("IR and netlist, at its pins", exact["netlist_samples"], exact["ir_netlist"])
     return table
 
 
@@ -298,8 +301,9 @@ def _remarks(report: Report) -> Iterator[str]:
     accuracy, exact, style = report["model"]["accuracy"], report["exactness"], report["style"]
     yield from _savings(report["savings"] or {})
     if style:
-        what = "Layers share an engine" if style["name"] == "shared" else "Each layer has an engine"
-        yield f"{what}: {style['why']}."
+        if turns := style.get("turns"):
+            yield f"To fit the memory of the shared engine, {'; '.join(turns)}."
+        yield f"Style {style['name']}: {style['why']}."
     if report.get("clock_reason"):  # a report of an older nnhw has none
         yield f"The clock is {report['clock_hz'] / 1e6:g} MHz: {report['clock_reason']}."
     if report["patched"]:
@@ -335,24 +339,28 @@ def _rounding(exact: Mapping[str, Any], name: str, precision: str) -> Iterator[s
     """Yield how far PyTorch's results in a precision are from the reference; nothing where they are equal."""
     if not exact[f"{name}_ir"]:
         return
+    samples = _count(exact["samples"])
     gap, argmax, ties = (exact[f"{name}_{what}"] for what in ("gap", "argmax", "ties"))
     parts = [f"by at most {gap:.0e} of the largest result"] if gap is not None else []
     if argmax is not None:
-        parts.append(f"with the greatest result in the same place on {_count(argmax)} of {_count(exact['samples'])}")
+        parts.append(f"with the same largest output on {_count(argmax)} of {samples}")
     if ties:
-        parts.append(f"and on {_count(ties)} a quantizer takes another code at a tie")
-    how = ", ".join(parts)
-    yield f"PyTorch's own {precision} differs by its roundings alone, {how}; hardware follows the exact values."
+        parts.append(f"with a value at a tie between two codes on {_count(ties)} of {samples}")
+    yield (
+        f"On {_count(exact[f'{name}_ir'])} of {samples} samples PyTorch in {precision} gives another result than the "
+        f"hardware, which computes the exact values{': ' if parts else ''}{', '.join(parts)}. Rounding in PyTorch's "
+        "sums and functions is the only reason: a difference beyond the bound of that rounding stops a build."
+    )
 
 
 def _verdict(report: Report) -> str:
     if report["inferences_per_second"] is None:
-        return "Not built yet: place and route has still to reach the clock."
+        return "Not built yet: clock and rates are estimates; place and route may not reach this clock."
     if report["sensor"]:
         most = _count(report["inferences_per_second"])
         return f"The input '{report['sensor']['input']}' feeds the network, which takes up to {most} frames/s."
     rate = min(report["inferences_per_second"], report["link"]["inferences_per_second"])
-    return f"{_count(rate)} {report['frame']}s/s from host to result: the {report['bound']} is the bound."
+    return f"{_count(rate)} {report['frame']}s/s from host to result, limited by the {report['bound']}."
 
 
 def _part(kind: str, name: str) -> str:
@@ -372,19 +380,12 @@ def _percent(share: float | None) -> str:
     return UNKNOWN if share is None else f"{share:.1%}"
 
 
-def _rounded(count: int | None) -> str:
-    """Return a number of samples that differ by roundings, which is no fault."""
-    return UNKNOWN if count is None else "[green]0[/]" if count == 0 else f"{count}, by rounding"
-
-
-def _mismatch(count: int | None) -> str:
-    if count is None:
-        return UNKNOWN
-    return "[green]0[/]" if count == 0 else f"[red]{count}[/]"
+def _mismatch(count: int | None) -> Text:
+    return Text(_count(count), "" if count is None else "red" if count else "green")
 
 
 def render_c_export(made: CExport) -> str:
-    """Return the output of `nnhw export-c`: the files, and bytes of code and memory on a Cortex-M4."""
+    """Return the output of `nnhw export c`: the files, and bytes of code and memory on a Cortex-M4."""
     lines = [f"{path}" for path in made.paths]
     lines.append(f"scratch memory of a run: {made.program.scratch_bytes:,} bytes")
     if made.footprint is None:

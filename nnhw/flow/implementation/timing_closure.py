@@ -158,8 +158,15 @@ def first_clock(clocks: Sequence[PllSettings], requested_hz: float | None, targe
         if settings.output_hz >= requested_hz:
             return settings
     raise InputError(
-        f"--clock {requested_hz / 1e6:g} is not possible: the PLL makes at most {clocks[-1].output_hz / 1e6:g} MHz"
+        f"--clock {requested_hz / 1e6:g} is not possible: the PLL makes at most {clocks[-1].output_hz / 1e6:g} MHz; "
+        "ask for a slower clock"
     )
+
+
+def check_board_clock(board: Board, requested_hz: float | None) -> None:
+    """Raise InputError where the PLL of a board makes no clock as fast as requested."""
+    if requested_hz is not None:
+        first_clock(usable_clocks(board), requested_hz, board.target_clock_hz)
 
 
 def close_timing(try_clock: TryClock, wanted: Wanted, serves: Serves, note: Note = silent) -> Closure:

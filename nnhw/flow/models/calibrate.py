@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +13,13 @@ import numpy as np
 
 from nnhw.errors import InputError
 from nnhw.flow.tools.progress import Progress
-from nnhw.reading import load_npy
+from nnhw.reading import load_npy, npy_header
 
 if TYPE_CHECKING:
     from nnhw.frontend import Source
+
+
+BITS_MAX = 8
 
 
 @dataclass(frozen=True)
@@ -43,8 +48,12 @@ def make_calibration(
 
     Raises
     ------
-    InputError: an option that has no meaning without another one, which is missing; a file that does not exist.
+    InputError: an option that has no meaning without another one, which is missing; a file that does not exist, or
+        whose array cannot be what the option needs.
     """
+    for name, bits in (("weight-bits", weight_bits), ("act-bits", act_bits)):
+        if not 1 <= bits <= BITS_MAX:
+            raise InputError(f"--{name} needs a whole number from 1 to {BITS_MAX}, given {bits}")
     if data is None:
         if evaluate or labels or (weight_bits, act_bits) != (Calibration.weight_bits, Calibration.act_bits):
             raise InputError(
@@ -57,7 +66,29 @@ def make_calibration(
     for option, path in (("--calibrate", data), ("--evaluate", evaluate), ("--labels", labels)):
         if path is not None and not path.exists():
             raise InputError(f"{option}: '{path}' does not exist; check the path")
+    _check_shapes(data, evaluate, labels)
     return Calibration(data, evaluate, labels, weight_bits, act_bits)
+
+
+def _check_shapes(data: Path, evaluate: Path | None, labels: Path | None) -> None:
+    """Check the headers of files with images and labels; the images of a folder are counted only when they are read."""
+    counts: dict[Path, int] = {}
+    for option, path in (("--calibrate", data), ("--evaluate", evaluate)):
+        if path is None or path.is_dir():
+            continue
+        with _readable(path, f"{option}:"):
+            shape, dtype = npy_header(path)
+        if dtype.kind not in "biuf" or len(shape) < 2 or not shape[0]:
+            raise InputError(
+                f"{option}: '{path}' needs numbers of shape [images, ...], at least one image, given {dtype} of shape "
+                f"{list(shape)}"
+            )
+        counts[path] = shape[0]
+    if labels is None or (images := evaluate or data) not in counts:
+        return
+    with _readable(labels, "--labels:"):
+        shape, dtype = npy_header(labels)
+    _check_labels(labels, shape, dtype, counts[images])
 
 
 @dataclass(frozen=True)
@@ -149,17 +180,27 @@ def load_labels(file: Path, count: int) -> np.ndarray:
     InputError: the file cannot be read, or holds something else.
     """
     labels = _load(file, "labels")
-    if labels.dtype.kind not in "iu" or labels.shape != (count,):
-        raise InputError(
-            f"labels '{file}' need the shape [{count}], whole numbers, one per image, got {labels.dtype} "
-            f"{list(labels.shape)}"
-        )
+    _check_labels(file, labels.shape, labels.dtype, count)
     return labels
 
 
+def _check_labels(file: Path, shape: tuple[int, ...], dtype: np.dtype[Any], count: int) -> None:
+    if dtype.kind not in "iu" or shape != (count,):
+        raise InputError(
+            f"labels '{file}' need the shape [{count}], whole numbers, one per image, got {dtype} {list(shape)}"
+        )
+
+
 def _load(file: Path, what: str) -> np.ndarray:
-    try:
+    with _readable(file, what):
         return load_npy(file)
+
+
+@contextlib.contextmanager
+def _readable(file: Path, what: str) -> Iterator[None]:
+    """Turn what is wrong with a .npy file into an InputError."""
+    try:
+        yield
     except OSError as error:
         raise InputError(f"{what} '{file}' cannot be read: {error.strerror or error}; check the path") from None
     except ValueError as error:

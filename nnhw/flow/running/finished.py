@@ -26,6 +26,7 @@ from nnhw.flow.models.calibrate import load_labels
 from nnhw.flow.pipeline import Build
 from nnhw.flow.running.accuracy import Score, score
 from nnhw.flow.tools.progress import Progress, SilentProgress
+from nnhw.flow.tools.storage import check_file_place
 from nnhw.ir.interpreter import joined
 from nnhw.links import Ftdi
 from nnhw.reading import load_npy
@@ -169,6 +170,9 @@ def run_file(
     InputError: a file cannot be read, or does not fit the model. LinkError: see `open`; `BatchError` in the middle.
     """
     progress = progress or SilentProgress()
+    _mapped(build)
+    if out is not None:
+        check_file_place(out)
     images = load_images(file)
     known = None if labels is None else load_labels(labels, len(images))
     with progress.stage(f"open link '{link}'"):
@@ -320,9 +324,7 @@ def _named(device: Device, results: Any) -> tuple[np.ndarray, dict[str, np.ndarr
 
 
 def _save(out: Path, results: np.ndarray | Mapping[str, np.ndarray]) -> None:
-    """Write a .npy or .npz file whole or not at all; what is no regular file, such as a device, is not replaced."""
-    if out.exists() and not out.is_file():
-        raise InputError(f"results cannot be written to '{out}', which is there and no file; give another --out")
+    """Write a .npy or .npz file whole or not at all."""
     partial = out.with_name(f".partial-{out.name}")
     try:
         with partial.open("wb") as stream:

@@ -76,24 +76,36 @@ class SilentProgress:
 
 
 class PlainProgress:
-    """Lines for a log: no cursor movements, at most one line every `period_s` for an advance."""
+    """Lines for a log: no cursor movements, one line for an action, at most one every `period_s` for an advance.
+
+    The line of an action begins when the action does. Its seconds end that line, or are on a line of their own where
+    something else was said meanwhile.
+    """
 
     def __init__(self, stream: IO[str] | None = None, period_s: float = 5.0) -> None:
         self.stream = stream or sys.stderr
         self.period_s = period_s
         self._name = ""
         self._last = 0.0
+        self._is_open = False
+        """Whether the last line is that of an action, without an end yet."""
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
         outer, self._name, start = self._name, name, time.monotonic()
         # The first line of an advance comes after a period, not at once.
         self._last = start
-        self._print(f"{name} ...")
+        self._print(f"{name} ...", end="")
+        self._is_open = True
         try:
             yield
-            self._print(f"{name}: {time.monotonic() - start:.1f} s")
+            seconds = f"{time.monotonic() - start:.1f} s"
+            if self._is_open:
+                print(f" {seconds}", end="", file=self.stream)
+            else:
+                self._print(f"{name}: {seconds}")
         finally:
+            self._end_line()
             self._name = outer
 
     def note(self, text: str) -> None:
@@ -105,8 +117,14 @@ class PlainProgress:
             self._last = now
             self._print(f"{self._name}: {done} of {total}")
 
-    def _print(self, text: str) -> None:
-        print(text, file=self.stream, flush=True)
+    def _print(self, text: str, end: str = "\n") -> None:
+        self._end_line()
+        print(text, end=end, file=self.stream, flush=True)
+
+    def _end_line(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            print(file=self.stream, flush=True)
 
 
 class RichProgress:
@@ -157,6 +175,8 @@ class RichProgress:
 class NamedProgress:
     """The progress of work beside other work: each line says of which stage it is, and no bar is moved.
 
+    A stage is shown at its end alone, as others are under way when it begins.
+
     Parameters
     ----------
     inner: shows the lines.
@@ -169,7 +189,6 @@ class NamedProgress:
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
         start, outer, self._name = time.monotonic(), self._name, name
-        self.inner.note(f"{name} ...")
         try:
             yield
         finally:

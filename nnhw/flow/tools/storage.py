@@ -88,10 +88,39 @@ def make_folder(folder: Path) -> None:
     BuildError: a file is in the way, or it cannot be made.
     """
     with reported(f"build folder '{folder}' cannot be made", "give another with --out"):
-        for path in (folder, *folder.parents):
-            if path.exists() and not path.is_dir():
-                raise BuildError(f"'{path}' is a file, and the build needs a folder there; give another with --out")
+        check_folder_place(folder)
         folder.mkdir(parents=True, exist_ok=True)
+
+
+def check_folder_place(folder: Path) -> None:
+    """Check that files can be written into a folder, or that it can be made; nothing is made yet.
+
+    Raises
+    ------
+    BuildError: a file is in the way, or it may not be written.
+    """
+    # What is nearest to the folder decides; the folders behind it do not exist yet.
+    path = next((path for path in (folder, *folder.parents) if path.exists()), Path())
+    if not path.is_dir():
+        raise BuildError(f"'{path}' is a file, and a folder is needed there; give another with --out")
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise BuildError(f"folder '{path}' cannot be written: it is protected; give another with --out")
+
+
+def check_file_place(path: Path) -> None:
+    """Check that a file can be written where a user wants it; nothing is made yet.
+
+    Raises
+    ------
+    InputError: its folder does not exist or may not be written, or something else has its name.
+    """
+    folder = path.parent
+    if path.exists() and not path.is_file():  # a device would be replaced by the file
+        raise InputError(f"'{path}' cannot be written: it exists and is no file; give another path")
+    if not folder.is_dir():
+        raise InputError(f"'{path}' cannot be written: there is no folder '{folder}'; make it, or give another path")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"'{path}' cannot be written: folder '{folder}' is protected; give another path")
 
 
 @contextlib.contextmanager
