@@ -45,7 +45,11 @@ class SuperResolution(nn.Module):
 
 def separable() -> nn.Module:
     """Return a separable convolution of 4 bits that keeps the size of its images."""
-    act, bits = lambda: QuantReLU(4, 2**-3), Int(4)
+    bits = Int(4)
+
+    def act() -> nn.Module:
+        return QuantReLU(4, 2**-3)
+
     return nn.Sequential(
         *(Int(4, 2**-3), QuantConv2d(3, 16, 1, weight_quant=bits), act()),
         *(QuantConv2d(16, 16, 3, padding=1, groups=16, weight_quant=bits), act()),
