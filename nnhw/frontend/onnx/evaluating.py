@@ -43,6 +43,8 @@ class OnnxEvaluator(Evaluator):
         file = self.model.file
         images = batch.numpy()
         parts = [self._runner(part) for part in _parts(images, file.batch)]
+        if file.bare:
+            parts = [{**part, file.output: part[file.output][None]} for part in parts]
         for tap in file.taps:
             array = _joined(parts, tap.tensor, tap.constant, len(images))
             if tap.part:

@@ -58,6 +58,7 @@ class OnnxFile:
     batch: images that it takes at once; None for any number.
     taps: in the order in which the module quantizes.
     integers: the file's result is of an integer type.
+    bare: the file's result has no axis of the batch, which is of one image.
     """
 
     content: bytes
@@ -66,6 +67,7 @@ class OnnxFile:
     batch: int | None
     taps: tuple[Tap, ...]
     integers: bool
+    bare: bool
 
 
 class OnnxModel(nn.Module):
