@@ -94,6 +94,18 @@ def _resolved(node: OnnxNode, target: Sequence[int], given: Sequence[int]) -> li
     return sizes
 
 
+def keep_batch(node: OnnxNode, size: int, what: str, remedy: str = "keep the batch as first axis") -> None:
+    """Note that the size of the batch is written into a constant of the file, if it is.
+
+    Raises: CaptureError if the size is another one. `what`: what the node does, for the message.
+    """
+    if size in (BATCH, EXAMPLES):
+        return
+    if size != node.builder.batch:
+        raise node.refusal(f"{what}, whose first axis is not the batch; {remedy}")
+    node.builder.fixed_batch = True
+
+
 def reshape(node: OnnxNode) -> Value:
     """Reshape, which keeps the batch as first axis; in a file with a batch of 1, to any shape."""
     x, target = node.traced(0, bare=True), node.integers(1, "shape")
@@ -109,11 +121,9 @@ def reshape(node: OnnxNode) -> Value:
     if x.constant:
         return node.emit(UnaryNode(torch.reshape, shape=tuple(sizes)), x)
     images = int(np.prod(x.shape[1:]))
-    if sizes[0] not in (BATCH, EXAMPLES, -1):  # a size of the batch that was written into the file
-        if sizes[0] != node.builder.batch:
-            raise node.refusal(f"makes the shape {target}, whose first axis is not the batch; {_FLATTEN}")
-        node.builder.fixed_batch = True
-    elif sizes[0] == -1 and -1 not in sizes[1:] and int(np.prod(sizes[1:])) != images:
+    if sizes[0] != -1:
+        keep_batch(node, sizes[0], f"makes the shape {target}", _FLATTEN)
+    elif -1 not in sizes[1:] and int(np.prod(sizes[1:])) != images:
         raise node.refusal(f"makes the shape {target} of images of {images} numbers, and so mixes images; {_FLATTEN}")
     rest = [images // -int(np.prod(sizes[1:])) if size == -1 else size for size in sizes[1:]]
     if BATCH in rest or int(np.prod(rest)) != images:

@@ -75,10 +75,22 @@ def read(path: Path) -> OnnxGraph:
         output; its external data is not in its own folder.
     """
     model = _parsed(path)
-    graph = model.graph
     _check_parts(model, path)
     opsets = _opsets(model, path)
-    load_external(list(_tensors(graph, path)), path)
+    load_external(list(_tensors(model.graph, path)), path)
+    return checked(model, path, opsets)
+
+
+def checked(model: ModelProto, path: Path, opsets: dict[str, int] | None = None) -> OnnxGraph:
+    """Check the graph of a model whose weights are all in it; see `read`.
+
+    Parameters
+    ----------
+    path: for messages.
+    opsets: opset versions by domain; None: they are checked, too.
+    """
+    graph = model.graph
+    opsets = _opsets(model, path) if opsets is None else opsets
     constants = _constants(graph, path)
     _check_order(graph, path)
     needed = needed_nodes(graph.node, graph.output[0].name)
