@@ -211,7 +211,7 @@ def _segments(nodes: Sequence[NodeProto]) -> list[list[NodeProto]]:
 
 def _standard(node: NodeProto) -> list[NodeProto]:
     """Return standard nodes that compute a node with channels last: Transpose, the node, Transpose. Others stay."""
-    if node.domain != QONNX[-1]:
+    if node.domain != QONNX[-1] and node.op_type != "MaxPoolNHWC":
         return [node]
     sizes = next((item.ints for item in node.attribute if item.name == "kernel_shape"), (1, 1))
     rank, names, result = len(sizes) + 2, list(node.input), node.output[0]
@@ -221,7 +221,7 @@ def _standard(node: NodeProto) -> list[NodeProto]:
     nodes = [helper.make_node("Transpose", [name], [to], perm=back) for name, to in zip(names, fronts, strict=False)]
     own = NodeProto()
     own.CopyFrom(node)
-    own.domain = ""
+    own.domain, own.op_type = "", node.op_type.removesuffix("NHWC")
     own.input[:moved], own.output[0] = fronts, f"{result}/first"
     return [*nodes, own, helper.make_node("Transpose", [own.output[0]], [result], perm=forth)]
 

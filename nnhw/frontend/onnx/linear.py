@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from .finn import weights_of
 from .node import Build, OnnxNode
 from .values import Known, Traced, Value
 
@@ -51,7 +52,8 @@ class Computed(nn.Module):
 def convolution(node: OnnxNode) -> Value:
     """Conv, of images or of sequences."""
     operands = [node.floats(0)]
-    layer, more = conv_layer(node, node[1], node[2] if node.given(2) else None, tuple(operands[0].shape))
+    bias = node[2] if node.given(2) else None
+    layer, more = conv_layer(node, weights_of(node), bias, tuple(operands[0].shape))
     return node.emit(layer, *operands, *more)
 
 
@@ -96,7 +98,7 @@ def conv_layer(
 
 def transposed_convolution(node: OnnxNode) -> Value:
     """ConvTranspose, of images or of sequences."""
-    x, weight = node.floats(0), node[1]
+    x, weight = node.floats(0), weights_of(node)
     bias = node.known(2, "bias") if node.given(2) else None
     sizes = _shape_of(weight)
     rank = len(sizes) - 2
@@ -262,7 +264,7 @@ def gemm(node: OnnxNode) -> Value:
     alpha, beta = node.take("alpha", 1.0), node.take("beta", 1.0)
     if node.take("transA", 0):
         raise node.refusal("transposes its first operand, and so the batch; export it with transA=0")
-    transposed, weight = bool(node.take("transB", 0)), node[1]
+    transposed, weight = bool(node.take("transB", 0)), weights_of(node)
     bias = node[2] if node.given(2) else None
     if isinstance(bias, Known):
         if bias.array.ndim > 1 and bias.array.shape[0] != 1:
@@ -276,7 +278,8 @@ def gemm(node: OnnxNode) -> Value:
         return node.emit(dense(array * np.float32(alpha) if alpha != 1 else array, bias), x)
     if alpha != 1 or (isinstance(bias, Traced) and beta != 1):
         raise node.refusal(f"has alpha={alpha} and beta={beta} with computed weights; export it with 1")
-    return linear_of(node, x, node.traced(1), bias, transposed)
+    weight = node.builder.constant_step(node, weight, 1) if isinstance(weight, Known) else weight
+    return linear_of(node, x, weight, bias, transposed)
 
 
 def dense(weight: np.ndarray, bias: Known | None = None) -> nn.Linear:
@@ -317,12 +320,14 @@ class MatMulNode(nn.Module):
 
 def matmul(node: OnnxNode) -> Value:
     """MatMul: a value times constant or quantized weights [inputs, outputs], along the last axis."""
-    weight = node[1]
     if isinstance(node[0], Known):
         raise node.refusal("has its constant on the left; export it as x @ weight, with the constant on the right")
+    x, weight = node.floats(0), weights_of(node)
     if isinstance(weight, Known) and weight.array.ndim == 2:
-        return node.emit(dense(weight.array.T), node.floats(0))
-    return node.emit(MatMulNode(), node.floats(0), node.floats(1))
+        return node.emit(dense(weight.array.T), x)
+    if isinstance(weight, Known) or weight is node[1]:
+        weight = node.floats(1)
+    return node.emit(MatMulNode(), x, weight)
 
 
 def batch_normalization(node: OnnxNode) -> Value:

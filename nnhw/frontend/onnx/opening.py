@@ -15,6 +15,7 @@ from nnhw.frontend.locations import Lines
 
 from . import constant_folding, elementwise, layout, linear, pooling, qdq, qonnx, qoperator
 from .building import ModuleBuilder
+from .finn import input_quantizer
 from .module import OnnxModel
 from .node import Build
 from .parsing import MICROSOFT, QONNX, OnnxGraph, read
@@ -49,7 +50,10 @@ def load(path: str | Path) -> tuple[nn.Module, Tensor]:
     that have no counterpart.
     """
     graph = read(Path(path))
+    quantizer = input_quantizer(graph)
     model = module_of(graph)
+    if quantizer is not None:
+        model = model.with_quantizers({"": quantizer})
     # A size that the file leaves open can only be the batch (`ModuleBuilder._add_input`): two images are enough for an
     # example.
     shape = [size or 2 for size in graph.input_shape]

@@ -47,9 +47,10 @@ def _insert(graph: GraphProto, tensor: str, quantizer: Quantizer) -> None:
     signed, narrow = quantizer.qmin < 0, quantizer.qmin == -quantizer.qmax
     # One signed bit is the codes -1 and +1 in QONNX, too.
     bits = 1 if quantizer.bipolar else quantizer.qmax.bit_length() + signed
-    numbers = {"scale": quantizer.scale, "zero_point": 0, "bits": bits}
+    assert quantizer.scale is not None
+    numbers = {"scale": quantizer.scale.item(), "zero_point": 0.0, "bits": float(bits)}
     for what, number in numbers.items():
-        array = np.asarray(number, np.float32).reshape(())
+        array = np.array(number, np.float32)
         graph.initializer.append(numpy_helper.from_array(array, f"{base}_{what}"))
     facts = {"signed": int(signed), "narrow": int(narrow and bits > 1), "rounding_mode": "ROUND"}
     inputs = [tensor, *(f"{base}_{what}" for what in numbers)]
