@@ -146,13 +146,53 @@ def test_thresholds_of_a_sequence_have_the_channels_last(facts: dict[str, float]
     assert np.array_equal(run(graph, images)[0], executed(made, images))
 
 
-@pytest.mark.parametrize("facts", [{"pads": [0, 0, 0, 0]}, {"pads": [1, 1, 1, 1]}])
-def test_max_pooling_with_channels_last_is_that_of_onnx(facts: dict[str, Any]) -> None:
-    pool = cases.node("MaxPoolNHWC", "x", "y", domain=cases.QONNX, kernel_shape=[2, 2], strides=[2, 2], **facts)
-    model, _ = cases.loaded(cases.model([pool], (1, 6, 4, 2), {}))
+LAST = "qonnx.custom_op.channels_last"
+# Such nodes are evaluated here as Transpose, node, Transpose: that this is what QONNX means by them is shown by QONNX.
+CHANNELS_LAST: dict[str, tuple[Any, dict[str, np.ndarray]]] = {
+    "MaxPoolNHWC": (
+        cases.node(
+            "MaxPoolNHWC", "x", "y", domain=cases.QONNX, kernel_shape=[2, 2], strides=[2, 2], pads=[1, 1, 1, 1]
+        ),
+        {},
+    ),
+    "MaxPool": (
+        cases.node("MaxPool", "x", "y", domain=LAST, kernel_shape=[2, 3], strides=[2, 1], pads=[0, 0, 0, 0]),
+        {},
+    ),
+    "Conv": (
+        cases.node(
+            "Conv", "x", "w", "y", domain=LAST, kernel_shape=[3, 2], strides=[2, 1], dilations=[1, 1], group=1,
+            pads=[1, 0, 0, 1],
+        ),
+        {"w": np.random.default_rng(1).integers(-8, 8, (3, 3, 2, 2)).astype(np.float32)},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHANNELS_LAST)
+@pytest.mark.filterwarnings("ignore")
+def test_operator_with_channels_last_is_that_of_qonnx(name: str) -> None:
+    node, constants = CHANNELS_LAST[name]
+    made = cases.model([node], (1, 6, 4, 2), constants)
     images = whole(-9, 9, 5, 6, 4, 2)
+    model, _ = cases.loaded(made)
+    expected = executed(made, images)
     with torch.no_grad():
-        assert np.array_equal(model(torch.from_numpy(images)).numpy(), evaluator(model)(images).result)
+        assert np.array_equal(model(torch.from_numpy(images)).numpy(), expected)
+    assert np.array_equal(evaluator(model)(images).result, expected)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_version_of_qonnx_is_that_of_its_older_domain() -> None:
+    """QONNX takes `finn.custom_op.general` for its own domain, and so the version that is imported for that."""
+    made = cases.trunc(2, signed=1)
+    images = cases.numbers(12, 2, 4, 4)
+    expected = executed(made, images)
+    for node in made.graph.node:
+        node.domain = "finn.custom_op.general" if node.op_type == "Trunc" else node.domain
+    model, example = cases.loaded(made)
+    assert np.array_equal(evaluator(model)(images).result, expected)
+    assert np.array_equal(run(lower(capture_quantizers(model, example).graph), images)[0], expected)
 
 
 @pytest.mark.parametrize("version", [9, 11, 17])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,14 +20,14 @@ cases = pytest.importorskip(
     "tests.frontend.onnx_cases", reason="needs ONNX: pip install 'nnhw[onnx]'", exc_type=ImportError
 )
 
-from nnhw.frontend.onnx import evaluator  # noqa: E402  # behind the skip
+from nnhw.frontend.onnx import evaluator, pooling  # noqa: E402  # behind the skip
 
 SHAPE = (1, 2, 3, 4)
 Chain = list[tuple[str, dict[str, Any], list[int] | None]]
 """Operators one after the other, with their attributes, and their second input where they have one."""
 
 
-def chained(chain: Chain, shape: tuple[int | str, ...] = SHAPE) -> ModelProto:
+def chained(chain: Chain, shape: tuple[int | str, ...] = SHAPE, opsets: Mapping[str, int] | None = None) -> ModelProto:
     """Return a model of operators one after the other."""
     nodes, constants, name = [], {}, "x"
     for number, (op, facts, given) in enumerate(chain):
@@ -35,7 +36,7 @@ def chained(chain: Chain, shape: tuple[int | str, ...] = SHAPE) -> ModelProto:
         constants |= {second[0]: np.array(given, np.int64)} if second else {}
         nodes.append(cases.node(op, name, *second, made, **facts))
         name = made
-    return cases.model(nodes, shape, constants)
+    return cases.model(nodes, shape, constants, opsets=opsets)
 
 
 CHAINS: dict[str, Chain] = {
@@ -59,13 +60,16 @@ CHAINS: dict[str, Chain] = {
     "one more in front": [("Unsqueeze", {}, [0])],
     "two more": [("Unsqueeze", {}, [0, -1]), ("Squeeze", {}, [1])],
     "the first image": [("Gather", {"axis": 0}, 0), ("Transpose", {}, None)],  # type: ignore[list-item]
+    "all of the batch": [("Slice", {"starts": [0, 1], "ends": [1, 3], "axes": [0, 2]}, None)],
     "turned around": [("Transpose", {}, None)],
 }
 
 
 @pytest.mark.parametrize("name", CHAINS)
 def test_single_image_is_moved_as_by_onnx_runtime(name: str) -> None:
-    model, _ = cases.loaded(chained(CHAINS[name]))
+    # Until version 9, Slice had its bounds as attributes.
+    opsets = {"": 9} if any(op == "Slice" for op, _, _ in CHAINS[name]) else None
+    model, _ = cases.loaded(chained(CHAINS[name], opsets=opsets))
     images = np.random.default_rng(3).normal(size=(5, *SHAPE[1:])).astype(np.float32)
     with torch.no_grad():
         mine = model(torch.from_numpy(images)).numpy()
@@ -169,3 +173,17 @@ def test_float_network_with_a_moved_batch_is_quantized() -> None:
     model, example = cases.loaded(cases.model(nodes, SHAPE, constants, result=TensorProto.FLOAT))
     quantized = nnhw.quantize(model, torch.randn(16, *SHAPE[1:]), example_input=example)
     assert nnhw.reference(quantized, example)(np.ones((3, *SHAPE[1:]), np.float32)).shape == (3, 3)
+
+
+def test_evaluation_of_another_number_of_images_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were a size of the batch in the file overlooked, ONNX Runtime would make fewer results than there are images."""
+    resize = cases.node("Resize", "x", "", "", "sizes", "y", mode="nearest")
+    made = cases.model([resize], SHAPE, {"sizes": np.array([1, 2, 6, 8])})
+    monkeypatch.setattr(pooling, "keep_batch", lambda *_: None)
+    model, _ = cases.loaded(made)
+    with pytest.raises(NnhwError) as raised:
+        evaluator(model)(np.zeros((3, *SHAPE[1:]), np.float32))
+    assert str(raised.value) == (
+        "the file makes 1 parts of tensor 'y' of 3 images, so the size of the batch is written into it; export it with "
+        "an open batch"
+    )

@@ -42,9 +42,12 @@ class OnnxEvaluator(Evaluator):
         """Return the result for a batch [N, *shape]; append quantizers' calls to `calls`, in the module's order."""
         file = self.model.file
         images = batch.numpy()
-        parts = [self._runner(part) for part in _parts(images, file.batch)]
+        batches = list(_parts(images, file.batch))
+        parts = [self._runner(part) for part in batches]
         if file.bare:
             parts = [{**part, file.output: part[file.output][None]} for part in parts]
+        for name in (file.output, *(tap.tensor for tap in file.taps if not tap.constant)):
+            _check_counts(name, [len(part[name]) for part in parts], [len(part) for part in batches])
         for tap in file.taps:
             array = _joined(parts, tap.tensor, tap.constant, len(images))
             if tap.part:
@@ -67,6 +70,16 @@ def evaluator(model: nn.Module | ExportedProgram) -> OnnxEvaluator:
     """Return the evaluator of a model from an ONNX file: ONNX Runtime on the file itself."""
     assert isinstance(model, nn.Module)
     return OnnxEvaluator(model)
+
+
+def _check_counts(name: str, made: Sequence[int], given: Sequence[int]) -> None:
+    """Raise InputError unless a tensor has one part for each image of each batch."""
+    for results, count in zip(made, given, strict=True):
+        if results != count:
+            raise InputError(
+                f"the file makes {results} parts of tensor '{name}' of {count} images, so the size of the batch is "
+                f"written into it; export it with an open batch"
+            )
 
 
 def _joined(parts: Sequence[Mapping[str, np.ndarray]], name: str, constant: bool, count: int) -> np.ndarray:

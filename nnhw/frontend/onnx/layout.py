@@ -276,9 +276,10 @@ def cut(node: OnnxNode) -> Value:
         size = int(x.shape[axis])
         parts[axis] = (*slice(start, min(end, _END_MAX), step).indices(size)[:2], step)
     # In a file with a batch of 1, these are all of its images.
-    all_of_one = node.builder.batch == 1 and parts[0][0] == 0
-    if parts[0] != (0, EXAMPLES, 1) and not all_of_one:
-        raise node.refusal("cuts the batch; leave that to whoever calls the model")
+    if parts[0] != (0, EXAMPLES, 1):
+        if node.builder.batch != 1 or parts[0][0] != 0 or parts[0][1] < 1:
+            raise node.refusal("cuts the batch; leave that to whoever calls the model")
+        node.builder.fixed_batch = True
     return moved(node, Sliced(parts[1:]), x)
 
 

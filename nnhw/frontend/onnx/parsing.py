@@ -20,7 +20,8 @@ NODES_MAX = 20_000
 """Nodes of a graph that are read: far more than networks for FPGAs have, and few enough to refuse the rest at once."""
 ELEMENTS_MAX = 1 << 28  # of all constants together
 BYTES_MAX = (1 << 31) - 1  # protobuf parses no more
-QONNX = ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general", "qonnx.custom_op.channels_last")
+QONNX = ("qonnx.custom_op.general", "onnx.brevitas", "qonnx.custom_op.channels_last")
+_FINN = "finn.custom_op.general"  # an older name of the first of them
 QONNX_OPERATORS = frozenset({"Quant", "IntQuant", "BipolarQuant", "Trunc", "MultiThreshold"})
 """Operators of QONNX, whose names no operator of ONNX has."""
 MICROSOFT = "com.microsoft"
@@ -161,11 +162,11 @@ def _texts(model: ModelProto) -> Iterator[object]:
 
 
 def _move_to_qonnx(model: ModelProto) -> None:
-    """Put operators of QONNX that are in the default domain, or in FINN's first one, into that of QONNX."""
+    """Put operators of QONNX that are in the default domain, or in one of FINN's, into that of QONNX, as QONNX does."""
     for node in model.graph.node:
         # FINN's first domain was also that of its hardware, which a backend tells.
         is_first = node.domain == "finn" and not any(item.name == "backend" for item in node.attribute)
-        if is_first or (not _domain(node.domain) and node.op_type in QONNX_OPERATORS):
+        if is_first or node.domain == _FINN or (not _domain(node.domain) and node.op_type in QONNX_OPERATORS):
             node.domain = QONNX[0]
 
 
