@@ -198,17 +198,15 @@ def _completed(
     dtype = next((value.dtype for value in graph_module.parameters()), torch.float32)
     quantizers = input_quantizers(graph_module, nodes, [batch.to(dtype) for batch in batches], bits)
     added, before = described(quantizers), _accuracy(graph_module, labelled, dtype)
-    of_file = isinstance(model, OfFile)
-    made: Any = graph_module
-    if of_file:
-        made = model.with_quantizers({layer_of(node): quantizer for node, quantizer in quantizers.items()})
-    else:
-        made = inserted(graph_module, quantizers)
+    named = {layer_of(node): quantizer for node, quantizer in quantizers.items()}
+    # A file's own framework evaluates its quantizers, and is to evaluate the new one with them.
+    own_form: Any = model if isinstance(model, OfFile) else None
+    made: Any = inserted(graph_module, quantizers) if own_form is None else own_form.with_quantizers(named)
     accuracy = Accuracy(before, _accuracy(made, labelled, dtype), len(labelled[1])) if labelled else None
-    if of_file:
-        made.accuracy, made.added = accuracy, added
-        return made
-    return QuantizedModel.of(made, Summary(type(made).__name__, 0, bits, bits, 0, accuracy, added))
+    if own_form is None:
+        return QuantizedModel.of(made, Summary(type(made).__name__, 0, bits, bits, 0, accuracy, added))
+    made.accuracy, made.added = accuracy, added
+    return made
 
 
 def _quantized_already(names: list[str]) -> InputError:

@@ -85,14 +85,11 @@ class QuantizedModel(fx.GraphModule):
         summary = self.meta.get("nnhw")
         if not isinstance(summary, Summary):
             return facts_table(f"{type(self).__name__}, quantized", {})
-        if summary.added:
-            facts = {"quantizers": summary.added, "accuracy": summary.accuracy or "not measured"}
-            return facts_table(f"{summary.name}, quantized", facts)
-        facts = {
-            "layers with quantized weights": summary.layers,
-            "bits of weights, activations, input": f"{summary.weight_bits}, {summary.act_bits}, {summary.input_bits}",
-            "accuracy": summary.accuracy or "not measured",
-        }
+        facts: dict[str, object] = {"quantizers": summary.added}
+        if not summary.added:
+            bits = f"{summary.weight_bits}, {summary.act_bits}, {summary.input_bits}"
+            facts = {"layers with quantized weights": summary.layers, "bits of weights, activations, input": bits}
+        facts["accuracy"] = summary.accuracy or "not measured"
         return facts_table(f"{summary.name}, quantized", facts)
 
     def __str__(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from onnx import GraphProto, ModelProto, helper, numpy_helper
@@ -46,12 +47,12 @@ def _insert(graph: GraphProto, tensor: str, quantizer: Quantizer) -> None:
                 node.input[number] = base
     signed, narrow = quantizer.qmin < 0, quantizer.qmin == -quantizer.qmax
     # One signed bit is the codes -1 and +1 in QONNX, too.
-    bits = 1 if quantizer.bipolar else quantizer.qmax.bit_length() + signed
+    bits = 1 if quantizer.bipolar else quantizer.qmax.bit_length() + int(signed)
     assert quantizer.scale is not None
     numbers = {"scale": quantizer.scale.item(), "zero_point": 0.0, "bits": float(bits)}
     for what, number in numbers.items():
         array = np.array(number, np.float32)
         graph.initializer.append(numpy_helper.from_array(array, f"{base}_{what}"))
-    facts = {"signed": int(signed), "narrow": int(narrow and bits > 1), "rounding_mode": "ROUND"}
+    facts: dict[str, Any] = {"signed": int(signed), "narrow": int(narrow and bits > 1), "rounding_mode": "ROUND"}
     inputs = [tensor, *(f"{base}_{what}" for what in numbers)]
     graph.node.insert(place, helper.make_node("Quant", inputs, [base], name=base, domain=QONNX[0], **facts))
