@@ -12,6 +12,7 @@ from nnhw.errors import InputError
 
 from .calibration import Observed, activation_quantizer
 from .frames import module_path
+from .given import copied
 from .kinds import AVERAGES, CONCATS, MOVES, NORMS, PRODUCTS, RECURRENT, WEIGHTED, operation
 from .linear import QuantLayer
 from .quantizers import Quantizer
@@ -101,6 +102,40 @@ def input_quantizers(
     return {node: activation_quantizer(observed[node], bits, signed=least[node] < 0) for node in nodes}
 
 
+def reads_input_of_brevitas(model: nn.Module, batch: Tensor) -> bool:
+    """Return whether a layer of Brevitas without an input quantizer reads the model's input, as it is or reshaped.
+
+    Brevitas is not imported, and its models cannot be traced here: the layers are watched while the model runs.
+    """
+    found: list[bool] = []
+    images = batch.clone()
+    place = images.untyped_storage().data_ptr()
+
+    def look(module: nn.Module, given: tuple[Any, ...]) -> None:
+        x = given[0] if given else None
+        if isinstance(x, Tensor) and x.untyped_storage().data_ptr() == place:
+            found.append(not bool(module.input_quant.is_quant_enabled))  # type: ignore[union-attr]
+
+    own = copied(model)
+    for module in own.modules():
+        if hasattr(module, "input_quant") and hasattr(module, "weight_quant"):
+            module.register_forward_pre_hook(look)
+    with torch.no_grad():
+        own(images)
+    return any(found)
+
+
+def in_front_of(model: nn.Module, batches: list[Tensor], bits: int) -> tuple[nn.Module, Quantizer]:
+    """Return a copy of a model behind a quantizer of its input, with the best scale for calibration data; and that."""
+    observed = Observed()
+    for batch in batches:
+        observed.find_peak(batch)
+    for batch in batches:
+        observed.count(batch)
+    quantizer = activation_quantizer(observed, bits, signed=any(float(batch.amin()) < 0 for batch in batches))
+    return nn.Sequential(quantizer, copied(model)).eval(), quantizer
+
+
 def _values(graph_module: fx.GraphModule, nodes: list[fx.Node], batch: Tensor) -> dict[fx.Node, Tensor]:
     """Return the values of some nodes for a batch."""
     interpreter = fx.Interpreter(graph_module, garbage_collect_values=False)
@@ -139,11 +174,11 @@ def layer_of(node: fx.Node) -> str:
     return "" if node.op == "placeholder" else path.partition(".")[0]
 
 
-def described(quantizers: Mapping[fx.Node, Quantizer]) -> str:
-    """Return a sentence that names quantizers and their places."""
+def described(quantizers: Mapping[str, Quantizer]) -> str:
+    """Return a sentence that names quantizers and their places, which are layers, or '' for the input."""
     parts = [
-        f"{_format(quantizer)} {f'behind {layer_of(node)!r}' if layer_of(node) else 'at the input'}"
-        for node, quantizer in quantizers.items()
+        f"{_format(quantizer)} {f'behind {layer!r}' if layer else 'at the input'}"
+        for layer, quantizer in quantizers.items()
     ]
     return f"the model's own quantizers stay as they are; added: {', '.join(parts)}"
 

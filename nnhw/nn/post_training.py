@@ -21,10 +21,12 @@ from .input_quantizers import (
     OfFile,
     described,
     float_inputs,
+    in_front_of,
     input_quantizers,
     inserted,
     layer_of,
     own_quantizers,
+    reads_input_of_brevitas,
 )
 from .kinds import KNOWN, RECURRENT, operation
 from .quantized import Accuracy, QuantizedModel, Summary
@@ -90,6 +92,10 @@ def quantize(
     images = _images(calibration_batches, "calibration data", shape, problems, whole=is_labelled)
     if images.sound and all_zero(images.batches):
         problems.append(InputError(ALL_ZERO))
+    if isinstance(model, nn.Module) and (layers_of_brevitas := _layers_of_brevitas(model)):
+        labelled = _labelled(evaluate, images, shape, problems)
+        raise_all(problems)
+        return _in_front_of_brevitas(model, layers_of_brevitas[0], images.batches, labelled, min(act_bits, input_bits))
     graph_module = _traced(model, images.batches, problems)
     if own := own_quantizers(graph_module):
         labelled = _labelled(evaluate, images, shape, problems)
@@ -153,15 +159,6 @@ def _traced(model: nn.Module | ExportedProgram, batches: list[Tensor], problems:
     if missing := list(unready(model)):
         problems += missing
         return fx.GraphModule(nn.Module(), fx.Graph())
-    if of_brevitas := _layers_of_brevitas(model):
-        problems.append(
-            InputError(
-                f"layer '{of_brevitas[0]}' of the model is one of Brevitas, whose quantizers stay as they are; build "
-                f"the model as it is, and if it reads floats, put brevitas.nn.QuantIdentity(bit_width=8) or "
-                f"nnhw.nn.UInt(8, scale=2**-8) in front of it"
-            )
-        )
-        return fx.GraphModule(nn.Module(), fx.Graph())
     # Reported, but no reason to stop: the model can be traced, which may show further problems.
     problems += half_floats(model)
     try:
@@ -197,8 +194,9 @@ def _completed(
         raise _quantized_already(own)
     dtype = next((value.dtype for value in graph_module.parameters()), torch.float32)
     quantizers = input_quantizers(graph_module, nodes, [batch.to(dtype) for batch in batches], bits)
-    added, before = described(quantizers), _accuracy(graph_module, labelled, dtype)
+    before = _accuracy(graph_module, labelled, dtype)
     named = {layer_of(node): quantizer for node, quantizer in quantizers.items()}
+    added = described(named)
     # A file's own framework evaluates its quantizers, and is to evaluate the new one with them.
     own_form: Any = model if isinstance(model, OfFile) else None
     made: Any = inserted(graph_module, quantizers) if own_form is None else own_form.with_quantizers(named)
@@ -223,10 +221,33 @@ def _quantizers_of_pt2e(model: nn.Module | ExportedProgram) -> list[str]:
     return [node.name for node in nodes if str(node.target).startswith("quantized_decomposed.")]
 
 
-def _layers_of_brevitas(model: nn.Module | ExportedProgram) -> list[str]:
+def _layers_of_brevitas(model: nn.Module) -> list[str]:
     """Return the names of a model's layers that are Brevitas's, which is not imported."""
-    modules = model.named_modules() if isinstance(model, nn.Module) else ()
-    return [name for name, module in modules if type(module).__module__.startswith("brevitas.")]
+    return [name for name, module in model.named_modules() if type(module).__module__.startswith("brevitas.")]
+
+
+def _in_front_of_brevitas(
+    model: nn.Module, layer: str, batches: list[Tensor], labelled: tuple[list[Tensor], Tensor] | None, bits: int
+) -> Any:
+    """Return a model of Brevitas layers behind a quantizer of its input.
+
+    Raises
+    ------
+    InputError: none of its layers reads the input as floats. `layer`: the name of one of them, for the message.
+    """
+    dtype = next((value.dtype for value in model.parameters()), torch.float32)
+    batches = [batch.to(dtype) for batch in batches]
+    if not reads_input_of_brevitas(model, batches[0]):
+        raise InputError(
+            f"layer '{layer}' of the model is one of Brevitas, and none of these reads the input as floats; the "
+            f"model's own quantizers stay as they are: build it as it is, or give a float model"
+        )
+    before = _accuracy(model, labelled, dtype)
+    made: Any
+    made, quantizer = in_front_of(model, batches, bits)
+    made.accuracy = Accuracy(before, _accuracy(made, labelled, dtype), len(labelled[1])) if labelled else None
+    made.added = described({"": quantizer})
+    return made
 
 
 def _unsupported(graph_module: fx.GraphModule, modules: Mapping[str, nn.Module]) -> Iterator[InputError]:

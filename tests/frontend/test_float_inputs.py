@@ -174,11 +174,33 @@ def test_calibration_data_that_does_not_fit_is_refused() -> None:
     assert str(raised.value).startswith("calibration data of shape [64, 7] does not go through the model: ")
 
 
-def test_model_of_brevitas_is_refused_with_what_to_do() -> None:
+def test_model_of_brevitas_gets_an_input_quantizer() -> None:
+    import brevitas.nn as qnn
+
+    torch.manual_seed(2)
+    model = nn.Sequential(
+        nn.Flatten(),
+        qnn.QuantLinear(16, 8, weight_bit_width=4, bias=False),
+        qnn.QuantReLU(bit_width=4),
+        qnn.QuantLinear(8, 3, weight_bit_width=4, bias=False),
+    )
+    images = data(-1.0, 1, 4, 4)
+    model(images)
+    model.eval()
+    made = nnhw.quantize(model, images)
+    assert made.added.startswith("the model's own quantizers stay as they are; added: codes -128..127 with the scale ")
+    # Capturing compares all codes with those of Brevitas's own evaluation.
+    captured = capture_quantizers(made, images[:4])
+    assert captured.graph.node(captured.graph.outputs[0]).type.shape == (3,)
+    reference = nnhw.reference(made, images[:4])
+    assert np.array_equal(run(lower(captured.graph), images.numpy())[0], reference(images.numpy()))
+
+
+def test_quantized_model_of_brevitas_is_refused() -> None:
     model, example = cases.brevitas_network()
     with pytest.raises(InputError) as raised:
         nnhw.quantize(model, example)
     assert str(raised.value) == (
-        "layer '0' of the model is one of Brevitas, whose quantizers stay as they are; build the model as it is, and "
-        "if it reads floats, put brevitas.nn.QuantIdentity(bit_width=8) or nnhw.nn.UInt(8, scale=2**-8) in front of it"
+        "layer '0' of the model is one of Brevitas, and none of these reads the input as floats; the model's own "
+        "quantizers stay as they are: build it as it is, or give a float model"
     )
