@@ -14,6 +14,9 @@ import torch
 from onnx import ModelProto, NodeProto
 
 from nnhw.errors import NnhwError
+from nnhw.frontend.capture import capture_quantizers
+from nnhw.ir import run
+from nnhw.passes import lower
 
 cases = pytest.importorskip(
     "tests.frontend.onnx_cases", reason="needs ONNX: pip install 'nnhw[onnx]'", exc_type=ImportError
@@ -190,3 +193,26 @@ def test_operator_computes_as_onnx_runtime_does(name: str) -> None:
     own = evaluator(model)(images).result
     assert mine.shape == own.shape
     assert np.array_equal(mine, own, equal_nan=True)
+
+
+def test_resizing_with_channels_last_between_transposes_is_upsampling_alone() -> None:
+    quant = {"domain": cases.QONNX, "signed": 1, "narrow": 1, "rounding_mode": "ROUND"}
+    nodes = [
+        cases.node("Quant", "x", "s", "z", "b", "q", **quant),
+        cases.node("Transpose", "q", "u", perm=[0, 2, 3, 1]),
+        cases.node("Resize", "u", "", "factors", "r", mode="nearest"),
+        cases.node("Transpose", "r", "t", perm=[0, 3, 1, 2]),
+        cases.node("Quant", "w", "s", "z", "b", "wq", **quant),
+        cases.node("Conv", "t", "wq", "y", kernel_shape=[3, 3]),
+    ]
+    constants = {
+        "s": cases.floats(0.25), "z": cases.floats(0), "b": cases.floats(4), "factors": cases.floats([1, 2, 2, 1]),
+        "w": whole(3, 2, 3, 3) / 4,
+    }  # fmt: skip
+    model, example = cases.loaded(cases.model(nodes, (1, 2, 4, 4), constants))
+    graph = lower(capture_quantizers(model, example).graph)
+    assert [node.op.name for node in graph.nodes if node.name not in graph.constants] == [
+        *("input", "quantize", "upsample", "conv2d", "dequantize")
+    ]
+    images = whole(5, 2, 4, 4) / 4
+    assert np.array_equal(run(graph, images)[0], evaluator(model)(images).result)
