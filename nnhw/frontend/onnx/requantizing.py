@@ -42,9 +42,9 @@ def _insert(graph: GraphProto, tensor: str, quantizer: Quantizer) -> None:
         base += "_"
     place = next(number for number, node in enumerate(graph.node) if tensor in node.input)
     for node in graph.node:
-        for number, name in enumerate(node.input):
+        for index, name in enumerate(node.input):
             if name == tensor:
-                node.input[number] = base
+                node.input[index] = base
     signed, narrow = quantizer.qmin < 0, quantizer.qmin == -quantizer.qmax
     # One signed bit is the codes -1 and +1 in QONNX, too.
     bits = 1 if quantizer.bipolar else quantizer.qmax.bit_length() + int(signed)
