@@ -17,7 +17,7 @@ from nnhw.nn.integers import RECIPROCAL_BITS, integer_epsilon, power_table
 from .calls import Call
 from .layout import permuted, reshaped
 from .recoding import recoded
-from .translator import Handler, Translator, Unquantized
+from .translator import Handler, Translator
 from .values import Codes, Float, TracedConstant, Value
 
 
@@ -103,12 +103,12 @@ def codes_in(translator: Translator, call: Call, value: Any) -> Codes:
     """Return a computed value as codes with one scale. Raises: Unquantized, CaptureError."""
     if isinstance(value, Float):
         value = recoded(translator, call, value)
-    if isinstance(value, Float) and value.spoiled:
-        raise Unquantized(f"{call} needs quantized inputs, but {value.spoiled}")
     if not isinstance(value, Codes) or not value.quantized:
-        raise Unquantized(
-            f"{call} needs quantized inputs, but there is no quantizer in front of it; put one there, such as "
-            f"nnhw.nn.QuantIdentity(8, scale='observed')"
+        raise translator.unquantized(
+            call,
+            value,
+            "but there is no quantizer in front of it; put one there, such as "
+            "nnhw.nn.QuantIdentity(8, scale='observed')",
         )
     if value.scale.ndim:
         raise CaptureError(

@@ -259,7 +259,7 @@ def operands(
     summed: axes of the weights that are summed, so that they must share a scale.
     """
     try:
-        codes = _codes(call, recoded(translator, call, x) if isinstance(x, Float) else x)
+        codes = _codes(translator, call, recoded(translator, call, x) if isinstance(x, Float) else x)
     except CaptureError as error:
         try:
             _weights(call, weight, summed)
@@ -271,13 +271,13 @@ def operands(
     return codes, _weights(call, weight, summed)
 
 
-def _codes(call: Call, value: Any) -> Codes:
-    if isinstance(value, Float) and value.spoiled:
-        raise Unquantized(f"{call} needs quantized inputs, but {value.spoiled}")
+def _codes(translator: Translator, call: Call, value: Any) -> Codes:
     if not isinstance(value, Codes) or not value.quantized:
-        raise Unquantized(
-            f"{call} needs quantized inputs, but there is no quantizer in front of it; put one there, such as "
-            f"nnhw.nn.Sign(), nnhw.nn.QuantReLU(4), or nnhw.nn.UInt(8, scale=2**-8) for an image"
+        raise translator.unquantized(
+            call,
+            value,
+            "but there is no quantizer in front of it; put one there, such as nnhw.nn.Sign(), nnhw.nn.QuantReLU(4), or "
+            "nnhw.nn.UInt(8, scale=2**-8) for an image",
         )
     if value.scale.ndim:
         raise CaptureError(

@@ -16,7 +16,7 @@ from .calls import Call
 from .layout import as_image, like, permuted, placed, reshaped
 from .recoding import recoded
 from .scales import moved
-from .translator import Handler, Translator, Unquantized
+from .translator import Handler, Translator
 from .values import Codes, Float, Value
 
 Pair = tuple[int, int]
@@ -122,12 +122,12 @@ def _codes(translator: Translator, call: Call) -> Codes:
     value = call["self"]
     if isinstance(value, Float):
         value = recoded(translator, call, value)
-    if isinstance(value, Float) and value.spoiled:
-        raise Unquantized(f"{call} needs quantized inputs, but {value.spoiled}")
     if not isinstance(value, Codes) or not value.quantized:
-        raise Unquantized(
-            f"{call} needs quantized inputs, for its sums must be exact; put a quantizer in front of it, such as "
-            f"nnhw.nn.QuantReLU(4) or nnhw.nn.QuantIdentity(8)"
+        raise translator.unquantized(
+            call,
+            value,
+            "for its sums must be exact; put a quantizer in front of it, such as nnhw.nn.QuantReLU(4) or "
+            "nnhw.nn.QuantIdentity(8)",
         )
     return value
 

@@ -12,7 +12,7 @@ from torch import fx
 
 from nnhw.errors import CaptureError, IrError, NnhwError
 from nnhw.ir import FLOAT, Graph, GraphBuilder, Location, Op, TensorType
-from nnhw.ir.ops import Dequantize
+from nnhw.ir.ops import Dequantize, Input
 
 from .calls import Call, check_sole_use, make_call
 from .constant_folding import computed_constant
@@ -126,6 +126,30 @@ class Translator:
     def value_of(self, node: fx.Node) -> Any:
         """Return the value of a traced node; None if it was not translated."""
         return self._values.get(node)
+
+    def unquantized(self, call: Call, value: Any, remedy: str) -> Unquantized:
+        """Return the error of a layer that reads floats. `remedy`: where these are not those of the model's input."""
+        if isinstance(value, Float) and value.spoiled:
+            return Unquantized(f"{call} needs quantized inputs, but {value.spoiled}")
+        if isinstance(value, Float) and self._is_given(value.name):
+            return Unquantized(
+                f"{call} needs quantized inputs, but reads the model's input as floats; use --calibrate DATA.npy, or "
+                f"nnhw.quantize(model, data), which puts a quantizer there, or put one there, such as "
+                f"nnhw.nn.UInt(8, scale=2**-8) for an image"
+            )
+        return Unquantized(f"{call} needs quantized inputs, {remedy}")
+
+    def _is_given(self, name: str) -> bool:
+        """Return whether a value is the model's input, or a function of it alone that has no quantizer or layer."""
+        graph = self.builder.build([name])
+        needed = {name}
+        for node in reversed(graph.nodes):
+            if node.name not in needed or node.name in graph.constants:
+                continue
+            if node.type.dtype != FLOAT or (isinstance(node.op, Input) and node.name != graph.nodes[0].name):
+                return False
+            needed.update(node.inputs)
+        return True
 
     def finish(self, output: fx.Node, keys: tuple[str, ...] = ()) -> Graph:
         """Return the graph whose results are the arguments of the traced output node.

@@ -16,8 +16,18 @@ from nnhw.errors import InputError, NnhwError, raise_all
 from .attention import ShareSoftmax
 from .calibration import all_zero, batches_of
 from .decomposing import written_out
-from .frames import module_path
 from .given import half_floats, unready
+from .input_quantizers import (
+    OfFile,
+    described,
+    float_inputs,
+    in_front_of,
+    input_quantizers,
+    inserted,
+    layer_of,
+    own_quantizers,
+    reads_input_of_brevitas,
+)
 from .kinds import KNOWN, RECURRENT, operation
 from .quantized import Accuracy, QuantizedModel, Summary
 from .quantizer_plan import QuantizerPlan
@@ -30,8 +40,6 @@ WIDTH_MIN, WIDTH_MAX = 1, 8
 """Fewest and most bits of weights, activations and inputs."""
 INPUT_BITS = 8
 """Bits of a model's input unless the user says otherwise, as pixels have."""
-_QUANTIZE = "nnhw.quantize."
-"""Start of the names of the operator's overloads in a graph."""
 ALL_ZERO = "calibration data is 0 everywhere, which shows the range of no value; give images that the model will see"
 
 
@@ -45,7 +53,7 @@ def quantize(
     evaluate: tuple[Any, Any] | None = None,
     example_input: Tensor | None = None,
 ) -> QuantizedModel:
-    """Return a quantized copy of a float model, in eval mode; the model itself is not changed.
+    """Return a quantized copy of a model, in eval mode; the model itself is not changed.
 
         conv, norm, relu, linear  -->  quantizer, QuantConv2d, norm, relu, quantizer, QuantLinear
 
@@ -54,6 +62,10 @@ def quantize(
     gets a quantizer only behind it. Weights get one scale per output. Batch norms stay: nnhw evaluates them together
     with the operations around them. Codes are unsigned where values cannot be negative: behind ReLU and similar
     functions, and at the input if the calibration data has no negative values.
+
+    A model that has quantizers everywhere but at its input, such as a QONNX file whose first layer reads floats, gets
+    only that one, with the fewer of `act_bits` and `input_bits`; its own stay as they are. The attribute `added` of the
+    result says so.
 
     Parameters
     ----------
@@ -80,7 +92,15 @@ def quantize(
     images = _images(calibration_batches, "calibration data", shape, problems, whole=is_labelled)
     if images.sound and all_zero(images.batches):
         problems.append(InputError(ALL_ZERO))
+    if isinstance(model, nn.Module) and (layers_of_brevitas := _layers_of_brevitas(model)):
+        labelled = _labelled(evaluate, images, shape, problems)
+        raise_all(problems)
+        return _in_front_of_brevitas(model, layers_of_brevitas[0], images.batches, labelled, min(act_bits, input_bits))
     graph_module = _traced(model, images.batches, problems)
+    if own := own_quantizers(graph_module):
+        labelled = _labelled(evaluate, images, shape, problems)
+        raise_all(problems)
+        return _completed(model, graph_module, own, images.batches, labelled, min(act_bits, input_bits))
     modules = dict(graph_module.named_modules())
     problems += _unsupported(graph_module, modules)
     loops = [node for node in graph_module.graph.nodes if operation(node, modules) in RECURRENT]
@@ -133,8 +153,8 @@ def _traced(model: nn.Module | ExportedProgram, batches: list[Tensor], problems:
         given = type(model).__name__
         problems.append(InputError(f"a model is an nn.Module or an ExportedProgram, got {given}; give a float model"))
         return fx.GraphModule(nn.Module(), fx.Graph())
-    if quantized := _quantizers(model):
-        problems.append(_quantized_already(quantized))
+    if of_pt2e := _quantizers_of_pt2e(model):
+        problems.append(_quantized_already(of_pt2e))
         return fx.GraphModule(nn.Module(), fx.Graph())
     if missing := list(unready(model)):
         problems += missing
@@ -142,15 +162,48 @@ def _traced(model: nn.Module | ExportedProgram, batches: list[Tensor], problems:
     # Reported, but no reason to stop: the model can be traced, which may show further problems.
     problems += half_floats(model)
     try:
-        made = written_out(traced(model, batches[0] if batches else None))
+        return written_out(traced(model, batches[0] if batches else None))
     except InputError as error:
-        problems.append(error)
+        modules = model.named_modules() if isinstance(model, nn.Module) else ()
+        own = [name for name, module in modules if isinstance(module, Quantizer)]
+        problems.append(_quantized_already(own) if own else error)
         return fx.GraphModule(nn.Module(), fx.Graph())
-    # A quantizer that a module calls as an operator, not as a module, can only be seen in the graph.
-    calls = [module_path(node) or node.name for node in made.graph.nodes if str(node.target).startswith(_QUANTIZE)]
-    if calls:
-        problems.append(_quantized_already(calls))
-        return fx.GraphModule(nn.Module(), fx.Graph())
+
+
+def _completed(
+    model: nn.Module | ExportedProgram,
+    graph_module: fx.GraphModule,
+    own: list[str],
+    batches: list[Tensor],
+    labelled: tuple[list[Tensor], Tensor] | None,
+    bits: int,
+) -> Any:
+    """Return a model that has quantizers everywhere but at its input with one there.
+
+    Parameters
+    ----------
+    graph_module: the traced model.
+    own: names of its quantizers.
+
+    Raises
+    ------
+    InputError: nothing reads the input as floats, so that no quantizer is missing there; what `input_quantizers` does.
+    """
+    nodes = float_inputs(graph_module)
+    if not nodes:
+        raise _quantized_already(own)
+    dtype = next((value.dtype for value in graph_module.parameters()), torch.float32)
+    quantizers = input_quantizers(graph_module, nodes, [batch.to(dtype) for batch in batches], bits)
+    before = _accuracy(graph_module, labelled, dtype)
+    named = {layer_of(node): quantizer for node, quantizer in quantizers.items()}
+    added = described(named)
+    # A file's own framework evaluates its quantizers, and is to evaluate the new one with them.
+    own_form: Any = model if isinstance(model, OfFile) else None
+    made: Any = inserted(graph_module, quantizers) if own_form is None else own_form.with_quantizers(named)
+    accuracy = Accuracy(before, _accuracy(made, labelled, dtype), len(labelled[1])) if labelled else None
+    if own_form is None:
+        return QuantizedModel.of(made, Summary(type(made).__name__, 0, bits, bits, 0, accuracy, added), batches)
+    made.accuracy, made.added = accuracy, added
     return made
 
 
@@ -161,14 +214,40 @@ def _quantized_already(names: list[str]) -> InputError:
     )
 
 
-def _quantizers(model: nn.Module | ExportedProgram) -> list[str]:
-    """Return the names of a model's quantizers: nnhw's own, and those of PT2E."""
+def _quantizers_of_pt2e(model: nn.Module | ExportedProgram) -> list[str]:
+    """Return the names of the quantizers that PT2E has put into a model."""
     graph = getattr(model, "graph", None)
     nodes = graph.nodes if isinstance(graph, fx.Graph) else ()
-    found = [node.name for node in nodes if str(node.target).startswith((_QUANTIZE, "quantized_decomposed."))]
-    if isinstance(model, ExportedProgram):
-        return found
-    return [*found, *(name for name, module in model.named_modules() if isinstance(module, Quantizer))]
+    return [node.name for node in nodes if str(node.target).startswith("quantized_decomposed.")]
+
+
+def _layers_of_brevitas(model: nn.Module) -> list[str]:
+    """Return the names of a model's layers that are Brevitas's, which is not imported."""
+    return [name for name, module in model.named_modules() if type(module).__module__.startswith("brevitas.")]
+
+
+def _in_front_of_brevitas(
+    model: nn.Module, layer: str, batches: list[Tensor], labelled: tuple[list[Tensor], Tensor] | None, bits: int
+) -> Any:
+    """Return a model of Brevitas layers behind a quantizer of its input.
+
+    Raises
+    ------
+    InputError: none of its layers reads the input as floats. `layer`: the name of one of them, for the message.
+    """
+    dtype = next((value.dtype for value in model.parameters()), torch.float32)
+    batches = [batch.to(dtype) for batch in batches]
+    if not reads_input_of_brevitas(model, batches[0]):
+        raise InputError(
+            f"layer '{layer}' of the model is one of Brevitas, and none of these reads the input as floats; the "
+            f"model's own quantizers stay as they are: build it as it is, or give a float model"
+        )
+    before = _accuracy(model, labelled, dtype)
+    made: Any
+    made, quantizer = in_front_of(model, batches, bits)
+    made.accuracy = Accuracy(before, _accuracy(made, labelled, dtype), len(labelled[1])) if labelled else None
+    made.added = described({"": quantizer})
+    return made
 
 
 def _unsupported(graph_module: fx.GraphModule, modules: Mapping[str, nn.Module]) -> Iterator[InputError]:

@@ -34,6 +34,7 @@ class Summary:
     weight_bits, act_bits, input_bits: bits of weights, activations and input.
     layers: number of layers with quantized weights.
     accuracy: None where no labels were given.
+    added: of a model that had its own quantizers, the ones that were added, in words; else empty.
     """
 
     name: str
@@ -42,8 +43,11 @@ class Summary:
     input_bits: int
     layers: int
     accuracy: Accuracy | None
+    added: str = ""
 
     def __str__(self) -> str:
+        if self.added:
+            return f"{self.name}: {self.added}; {self.accuracy or 'accuracy not measured'}"
         bits = f"{self.weight_bits}-bit weights, {self.act_bits}-bit activations, {self.input_bits}-bit input"
         layers = f"{self.layers} layer{'s' * (self.layers != 1)}"
         return f"{self.name}, quantized: {layers}, {bits}, {self.accuracy or 'accuracy not measured'}"
@@ -74,9 +78,11 @@ class QuantizedModel(fx.GraphModule):
     Members
     -------
     accuracy: before and after quantization; None where no labels were given.
+    added: of a model that had its own quantizers, the ones that were added, in words; empty for a float model.
     """
 
     accuracy: Accuracy | None  # type: ignore[assignment]  # modules annotate attributes as tensors
+    added: str = ""  # type: ignore[assignment]
 
     @classmethod
     def of(cls, graph_module: fx.GraphModule, summary: Summary, batches: Sequence[Tensor]) -> Self:
@@ -88,13 +94,14 @@ class QuantizedModel(fx.GraphModule):
         """
         model = cls(graph_module, graph_module.graph, class_name=summary.name)
         model.accuracy = summary.accuracy
+        model.added = summary.added
         model.meta |= {"nnhw": summary, _SAMPLE: _spread(batches)}  # goes along with copies
         return model.eval()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         made: Any = super().__deepcopy__(memo)
         # A GraphModule copies its graph, its modules and `meta`, but no other attributes.
-        made.accuracy = self.accuracy
+        made.accuracy, made.added = self.accuracy, self.added
         return made  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
@@ -104,11 +111,11 @@ class QuantizedModel(fx.GraphModule):
         summary = self.meta.get("nnhw")
         if not isinstance(summary, Summary):
             return facts_table(f"{type(self).__name__}, quantized", {})
-        facts = {
-            "layers with quantized weights": summary.layers,
-            "bits of weights, activations, input": f"{summary.weight_bits}, {summary.act_bits}, {summary.input_bits}",
-            "accuracy": summary.accuracy or "not measured",
-        }
+        facts: dict[str, object] = {"quantizers": summary.added}
+        if not summary.added:
+            bits = f"{summary.weight_bits}, {summary.act_bits}, {summary.input_bits}"
+            facts = {"layers with quantized weights": summary.layers, "bits of weights, activations, input": bits}
+        facts["accuracy"] = summary.accuracy or "not measured"
         return facts_table(f"{summary.name}, quantized", facts)
 
     def __str__(self) -> str:

@@ -36,6 +36,13 @@ IN_FRONT = (
 )
 
 
+AT_THE_INPUT = (
+    "needs quantized inputs, but reads the model's input as floats; use --calibrate DATA.npy, or "
+    "nnhw.quantize(model, data), which puts a quantizer there, or put one there, such as nnhw.nn.UInt(8, scale=2**-8) "
+    "for an image"
+)
+
+
 def test_capture_lists_all_problems_at_once() -> None:
     def forward(m: Function, x: torch.Tensor) -> torch.Tensor:
         y = m.fc(x.flatten(1))
@@ -45,7 +52,7 @@ def test_capture_lists_all_problems_at_once() -> None:
 
     assert message_of(Function(forward)) == (
         "4 problems:\n"
-        f"  1. linear 'fc' (HERE) {IN_FRONT}\n"
+        f"  1. linear 'fc' (HERE) {AT_THE_INPUT}\n"
         "  2. frac of the model (HERE): operator aten.frac.default is not supported; use x - torch.trunc(x)\n"
         "  3. cumsum of the model (HERE): operator aten.cumsum.default is not supported; use nnhw.nn.QuantLinear "
         "whose weights are a constant triangle of ones\n"
@@ -66,7 +73,7 @@ def test_capture_names_the_line_of_each_problem() -> None:
 def test_capture_rejects_layers_without_quantizers() -> None:
     model = layers(nn.Linear(64, 8), nn.ReLU(), QuantLinear(8, 4))
     assert message_of(model) == (
-        f"3 problems:\n  1. linear '1' {IN_FRONT}\n"
+        f"3 problems:\n  1. linear '1' {AT_THE_INPUT}\n"
         "  2. linear '1' needs quantized weights, but they are float32; use nnhw.nn.QuantLinear\n"
         f"  3. linear '3' {IN_FRONT}"
     )

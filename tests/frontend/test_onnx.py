@@ -302,13 +302,6 @@ def test_transposed_convolution_with_another_kernel_shape_is_refused() -> None:
     assert refusal(cases.model([made], (1, 2, 4, 4), weights)) == said
 
 
-def test_squeezing_a_batch_of_one_is_refused() -> None:
-    made = cases.model([cases.node("Squeeze", "x", "y")], (1, 1, 4), {})
-    assert (
-        refusal(made) == "Squeeze 'the_y' removes the axis of the batch; give the axes behind it that have the size 1"
-    )
-
-
 def test_arithmetic_on_the_integers_of_the_input_is_refused() -> None:
     made = cases.integers("Add", "", ["x", "c"], {"c": np.uint8(200)})
     assert refusal(made) == "Add 'the_y' computes with integers; put DequantizeLinear in front of it"

@@ -16,7 +16,8 @@ from nnhw.errors import NnhwError
 cases = pytest.importorskip(
     "tests.frontend.onnx_cases", reason="needs ONNX: pip install 'nnhw[onnx]'", exc_type=ImportError
 )
-from onnx import ModelProto, TensorProto, helper  # noqa: E402  # behind the skip
+import onnx  # noqa: E402  # behind the skip
+from onnx import ModelProto, TensorProto, helper, numpy_helper  # noqa: E402
 
 from nnhw.frontend.onnx import load  # noqa: E402
 from nnhw.frontend.onnx.external import load_external  # noqa: E402
@@ -267,6 +268,19 @@ def test_external_data_in_the_folder_is_read(tmp_path: Path) -> None:
     model, _ = load(tmp_path / "model.onnx")
     assert [value.flatten().tolist() for name, value in model.state_dict().items() if name.endswith("weight")] == [
         WEIGHTS.tolist()
+    ]
+
+
+def test_external_data_at_offsets_is_what_onnx_reads(tmp_path: Path) -> None:
+    """Both evaluations read weights through nnhw's own loader, so that it is compared with that of onnx."""
+    rng = np.random.default_rng(3)
+    tensors = [numpy_helper.from_array(rng.normal(size=size).astype(np.float32), f"t{size}") for size in (3, 5, 2)]
+    made = helper.make_model(helper.make_graph([helper.make_node("Add", ["t3", "t5"], ["y"])], "g", [], [], tensors))
+    onnx.save(made, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    saved = onnx.load(tmp_path / "m.onnx", load_external_data=False)
+    load_external(list(saved.graph.initializer), tmp_path / "m.onnx")
+    assert [array_of(item, "the file").tolist() for item in saved.graph.initializer] == [
+        numpy_helper.to_array(item).tolist() for item in onnx.load(tmp_path / "m.onnx").graph.initializer
     ]
 
 

@@ -119,6 +119,8 @@ class GivenData:
             evaluate=self.evaluate,
             example_input=example_input,
         )
+        if made.added:
+            progress.note(made.added)
         if made.accuracy is not None:
             progress.note(str(made.accuracy))
         return made

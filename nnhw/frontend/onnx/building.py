@@ -85,12 +85,18 @@ class ModuleBuilder:
         result = self._values[self.graph.output]
         if not isinstance(result, Traced) or result.constant:
             raise CaptureError("the model's output does not depend on its input; export what is computed from it")
+        bare = result.bare
         result, integers = self._plain_result(result)
         batch = self.batch if self.fixed_batch else None
         # Kept whole, with external weights taken in: the evaluation runs the file as it is, and does not depend on what
         # was read of it.
         content = self.graph.model.SerializeToString()
-        file = OnnxFile(content, self.graph.input, self.graph.output, batch, tuple(self._taps), integers)
+        tensors: dict[str, str] = {}
+        for tensor, value in self._values.items():
+            if isinstance(value, Traced):
+                tensors.setdefault(value.key, tensor)  # others of this value are behind it, such as by Identity
+        names = self.graph.input, self.graph.output
+        file = OnnxFile(content, *names, batch, tuple(self._taps), integers, bare, tensors)
         return OnnxModel(self._layers, tuple(self._steps), result.key, file)
 
     def _add_input(self) -> None:

@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 from .node import Build, OnnxNode
 from .parsing import ELEMENTS_MAX, few_bits_kind
-from .values import BATCH, EXAMPLES, Known, Value
+from .values import BATCH, EXAMPLES, Known, Traced, Value
 
 _MOVES = frozenset({"Gather", "Concat", "Unsqueeze", "Squeeze", "Slice", "Cast", "Identity", "Reshape", "Split"})
 """Operators that copy or move numbers, so that `BATCH`, the mark for the batch's size, stays what it is."""
@@ -97,8 +97,10 @@ def shape(node: OnnxNode) -> Value:
     """Shape of a value, with `BATCH` in place of the batch's size."""
     value = node[0]
     sizes = list(value.array.shape if isinstance(value, Known) else value.shape)
+    if isinstance(value, Traced) and value.bare:
+        sizes = list(value.file_shape)
     start, end = node.take("start", 0), node.take("end", len(sizes))
-    if not isinstance(value, Known) and not value.constant:
+    if isinstance(value, Traced) and not value.constant and not value.bare:
         sizes[0] = BATCH if sizes[0] == EXAMPLES else sizes[0]
     return Known(node.proto.output[0], np.array(sizes[start:end], np.int64))
 

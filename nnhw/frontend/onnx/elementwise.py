@@ -235,6 +235,18 @@ def argmax(node: OnnxNode) -> Value:
     return node.emit(UnaryNode(torch.argmax, dim=axis, keepdim=bool(node.take("keepdims", 1))), x)
 
 
+def top(node: OnnxNode) -> list[Value]:
+    """TopK of the one greatest number: the number and its index, the first of equal ones."""
+    x = node.floats(0)
+    count = node.take("k") if node.version < 10 else node.known(1, "k").reshape(-1).tolist()
+    axis = node.axis(node.take("axis", -1), len(x.shape))
+    node.take("sorted")
+    if count not in (1, [1]) or not node.take("largest", 1) or not axis:
+        raise node.refusal(f"has k={count}, takes the least, or is along the batch; use k=1, largest=1 and axis=-1")
+    number = node.emit(UnaryNode(torch.amax, dim=axis, keepdim=True), x, result=1)
+    return [number, node.emit(UnaryNode(torch.argmax, dim=axis, keepdim=True), x)]
+
+
 def same(node: OnnxNode) -> Value:
     """Identity and Dropout: the input itself, as in eval mode."""
     node.take("ratio")
@@ -298,6 +310,7 @@ TABLE: dict[str, Build] = {
     "Softmax": softmax(nn.Softmax),
     "LogSoftmax": softmax(nn.LogSoftmax),
     "ArgMax": argmax,
+    "TopK": top,
     "Identity": same,
     "Dropout": same,
     "Cast": cast,

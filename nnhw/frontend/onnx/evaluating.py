@@ -42,7 +42,12 @@ class OnnxEvaluator(Evaluator):
         """Return the result for a batch [N, *shape]; append quantizers' calls to `calls`, in the module's order."""
         file = self.model.file
         images = batch.numpy()
-        parts = [self._runner(part) for part in _parts(images, file.batch)]
+        batches = list(_parts(images, file.batch))
+        parts = [self._runner(part) for part in batches]
+        if file.bare:
+            parts = [{**part, file.output: part[file.output][None]} for part in parts]
+        for name in (file.output, *(tap.tensor for tap in file.taps if not tap.constant)):
+            _check_counts(name, [len(part[name]) for part in parts], [len(part) for part in batches])
         for tap in file.taps:
             array = _joined(parts, tap.tensor, tap.constant, len(images))
             if tap.part:
@@ -65,6 +70,16 @@ def evaluator(model: nn.Module | ExportedProgram) -> OnnxEvaluator:
     """Return the evaluator of a model from an ONNX file: ONNX Runtime on the file itself."""
     assert isinstance(model, nn.Module)
     return OnnxEvaluator(model)
+
+
+def _check_counts(name: str, made: Sequence[int], given: Sequence[int]) -> None:
+    """Raise InputError unless a tensor has one part for each image of each batch."""
+    for results, count in zip(made, given, strict=True):
+        if results != count:
+            raise InputError(
+                f"the file makes {results} parts of tensor '{name}' of {count} images, so the size of the batch is "
+                f"written into it; export it with an open batch"
+            )
 
 
 def _joined(parts: Sequence[Mapping[str, np.ndarray]], name: str, constant: bool, count: int) -> np.ndarray:
@@ -209,7 +224,7 @@ def _segments(nodes: Sequence[NodeProto]) -> list[list[NodeProto]]:
 
 def _standard(node: NodeProto) -> list[NodeProto]:
     """Return standard nodes that compute a node with channels last: Transpose, the node, Transpose. Others stay."""
-    if node.domain != QONNX[-1]:
+    if node.domain != QONNX[-1] and node.op_type != "MaxPoolNHWC":
         return [node]
     sizes = next((item.ints for item in node.attribute if item.name == "kernel_shape"), (1, 1))
     rank, names, result = len(sizes) + 2, list(node.input), node.output[0]
@@ -219,7 +234,7 @@ def _standard(node: NodeProto) -> list[NodeProto]:
     nodes = [helper.make_node("Transpose", [name], [to], perm=back) for name, to in zip(names, fronts, strict=False)]
     own = NodeProto()
     own.CopyFrom(node)
-    own.domain = ""
+    own.domain, own.op_type = "", node.op_type.removesuffix("NHWC")
     own.input[:moved], own.output[0] = fronts, f"{result}/first"
     return [*nodes, own, helper.make_node("Transpose", [own.output[0]], [result], perm=forth)]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,22 +45,85 @@ class ReshapeNode(nn.Module):
         return x.reshape(x.shape[0], *self.shape)
 
 
+class Rearranged(nn.Module):
+    """The elements of each image: first in one shape, then with its axes in another order, then in another shape."""
+
+    def __init__(self, given: Sequence[int], order: Sequence[int], made: Sequence[int]) -> None:
+        super().__init__()
+        self.given, self.axes, self.made = tuple(given), (0, *(axis + 1 for axis in order)), tuple(made)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, ..] --> [N, *made]."""
+        return x.reshape(x.shape[0], *self.given).permute(self.axes).reshape(x.shape[0], *self.made)
+
+
+def _is_single(node: OnnxNode, x: Traced) -> bool:
+    """Return whether a value belongs to the only image that a file takes, so that its first axis may become another."""
+    return x.bare or (node.builder.batch == 1 and not x.constant)
+
+
+def _single(node: OnnxNode, x: Traced, sizes: Sequence[int], order: Sequence[int] | None = None) -> Traced:
+    """Move the elements of the only image that a file takes; its batch of 1 is an axis like any other of size 1.
+
+    Parameters
+    ----------
+    sizes: the result's shape in the file.
+    order: the input's axes in the file, as the result has them.
+    """
+    node.builder.fixed_batch = True
+    given = x.file_shape
+    # Whichever axis of size 1 comes first is the batch of the module's value.
+    bare = not sizes or sizes[0] != 1
+    made = tuple(sizes if bare else sizes[1:])
+    moves = [axis for axis in (range(len(given)) if order is None else order) if given[axis] != 1]
+    if moves == sorted(moves):
+        return replace(x, bare=bare) if made == x.shape[1:] else moved(node, ReshapeNode(made), x, bare=bare)
+    axes = sorted(moves)
+    layer = Rearranged([given[axis] for axis in axes], [axes.index(axis) for axis in moves], made)
+    return moved(node, layer, x, bare=bare)
+
+
+def _resolved(node: OnnxNode, target: Sequence[int], given: Sequence[int]) -> list[int]:
+    """Return the shape that Reshape makes of the shape of the only image. Raises: CaptureError if it does not fit."""
+    sizes = [given[axis] if size == 0 and axis < len(given) else size for axis, size in enumerate(target)]
+    sizes = [1 if size == BATCH else size for size in sizes]
+    known = math.prod(size for size in sizes if size != -1)
+    sizes = [math.prod(given) // known if size == -1 and known else size for size in sizes]
+    if math.prod(sizes) != math.prod(given) or min(sizes, default=1) < 1:
+        raise node.refusal(f"makes the shape {list(target)} of one of the shape {list(given)}; export the model again")
+    return sizes
+
+
+def keep_batch(node: OnnxNode, size: int, what: str, remedy: str = "keep the batch as first axis") -> None:
+    """Note that the size of the batch is written into a constant of the file, if it is.
+
+    Raises: CaptureError if the size is another one. `what`: what the node does, for the message.
+    """
+    if size in (BATCH, EXAMPLES):
+        return
+    if size != node.builder.batch:
+        raise node.refusal(f"{what}, whose first axis is not the batch; {remedy}")
+    node.builder.fixed_batch = True
+
+
 def reshape(node: OnnxNode) -> Value:
-    """Reshape, which keeps the batch as first axis."""
-    x, target = node.traced(0), node.integers(1, "shape")
+    """Reshape, which keeps the batch as first axis; in a file with a batch of 1, to any shape."""
+    x, target = node.traced(0, bare=True), node.integers(1, "shape")
     assert target is not None
     if node.take("allowzero", 0) and 0 in target:
         raise node.refusal(f"makes the shape {target} without any numbers (allowzero); use a shape without 0")
+    if _is_single(node, x):
+        whole = _resolved(node, target, x.file_shape)
+        if x.bare or whole[:1] != [1]:
+            return _single(node, x, whole)
     # A size of 0 stands for that of the input's axis in the same place.
     sizes = [int(x.shape[axis]) if size == 0 and axis < len(x.shape) else size for axis, size in enumerate(target)]
     if x.constant:
         return node.emit(UnaryNode(torch.reshape, shape=tuple(sizes)), x)
     images = int(np.prod(x.shape[1:]))
-    if sizes[0] not in (BATCH, EXAMPLES, -1):  # a size of the batch that was written into the file
-        if sizes[0] != node.builder.batch:
-            raise node.refusal(f"makes the shape {target}, whose first axis is not the batch; {_FLATTEN}")
-        node.builder.fixed_batch = True
-    elif sizes[0] == -1 and -1 not in sizes[1:] and int(np.prod(sizes[1:])) != images:
+    if sizes[0] != -1:
+        keep_batch(node, sizes[0], f"makes the shape {target}", _FLATTEN)
+    elif -1 not in sizes[1:] and int(np.prod(sizes[1:])) != images:
         raise node.refusal(f"makes the shape {target} of images of {images} numbers, and so mixes images; {_FLATTEN}")
     rest = [images // -int(np.prod(sizes[1:])) if size == -1 else size for size in sizes[1:]]
     if BATCH in rest or int(np.prod(rest)) != images:
@@ -67,18 +132,26 @@ def reshape(node: OnnxNode) -> Value:
 
 
 def flatten(node: OnnxNode) -> Value:
-    """Flatten of all axes behind the batch."""
-    axis = node.take("axis", 1)
-    x = node.traced(0)
-    if axis != 1 and node.axis(axis, len(x.shape)) != 1:
+    """Flatten of all axes behind the batch; in a file with a batch of 1, of any axes."""
+    axis, x = node.take("axis", 1), node.traced(0, bare=True)
+    rank = len(x.file_shape)
+    # The axis may stand behind the last one: the result has one column then.
+    axis = axis if axis == rank else node.axis(axis, rank)
+    if _is_single(node, x) and (x.bare or axis != 1):
+        return _single(node, x, [math.prod(x.file_shape[:axis]), math.prod(x.file_shape[axis:])])
+    if not axis or math.prod(x.shape[1:axis]) != 1:
         raise node.refusal(f"has axis={axis}, and so mixes images; use axis=1")
     return moved(node, nn.Flatten(), x)
 
 
 def transpose(node: OnnxNode) -> Value:
-    """Transpose."""
-    x = node.traced(0)
-    axes = node.take("perm", list(reversed(range(len(x.shape)))))
+    """Transpose; in a file with a batch of 1, that moves with the others."""
+    x = node.traced(0, bare=True)
+    axes = list(node.take("perm", list(reversed(range(len(x.file_shape))))))
+    if sorted(axes) != list(range(len(x.file_shape))):
+        raise node.refusal(f"has perm={axes} for values of {len(x.file_shape)} axes; name each of them once")
+    if _is_single(node, x) and (x.bare or axes[0]):
+        return _single(node, x, [x.file_shape[axis] for axis in axes], axes)
     return moved(node, UnaryNode(torch.permute, dims=tuple(axes)), x)
 
 
@@ -88,22 +161,34 @@ def _axes(node: OnnxNode, rank: int) -> list[int] | None:
 
 
 def squeeze(node: OnnxNode) -> Value:
-    """Squeeze."""
-    x = node.traced(0)
-    axes = _axes(node, len(x.shape))
-    # A file that fixes a batch of 1 squeezes that, too, where it names no axes: behind it, axes are other ones.
-    if not x.constant and (0 in axes if axes is not None else node.builder.batch == 1):
+    """Squeeze; in a file with a batch of 1, that may go away with the others."""
+    x = node.traced(0, bare=True)
+    given = x.file_shape
+    axes = _axes(node, len(given))
+    if axes is None:
+        # A file that leaves the batch open keeps it.
+        first = 0 if _is_single(node, x) or x.constant else 1
+        axes = [axis for axis, size in enumerate(given) if size == 1 and axis >= first]
+    if any(given[axis] != 1 for axis in axes):
+        raise node.refusal(f"removes the axes {axes} of the shape {list(given)}; give axes that have the size 1")
+    if _is_single(node, x) and (x.bare or 0 in axes):
+        return _single(node, x, [size for axis, size in enumerate(given) if axis not in axes])
+    if 0 in axes and not x.constant:
         raise node.refusal("removes the axis of the batch; give the axes behind it that have the size 1")
-    axes = [axis for axis, size in enumerate(x.shape) if size == 1] if axes is None else axes
     return moved(node, UnaryNode(torch.squeeze, dim=tuple(axes)), x)
 
 
 def unsqueeze(node: OnnxNode) -> Value:
-    """Unsqueeze."""
-    x = node.traced(0)
+    """Unsqueeze; in a file with a batch of 1, also in front of it."""
+    x = node.traced(0, bare=True)
     given = node.take("axes") if node.version < 13 else node.integers(1, "axes")
     # Ascending: each axis counts among those of the result.
-    axes = sorted(node.axis(axis, len(x.shape) + len(given or [])) for axis in given or [])
+    axes = sorted(node.axis(axis, len(x.file_shape) + len(given or [])) for axis in given or [])
+    if _is_single(node, x) and (x.bare or 0 in axes):
+        sizes = list(x.file_shape)
+        for axis in axes:
+            sizes.insert(axis, 1)
+        return _single(node, x, sizes)
     return moved(node, UnaryNode(_unsqueezed, axes=tuple(axes)), x)
 
 
@@ -190,8 +275,11 @@ def cut(node: OnnxNode) -> Value:
             raise node.refusal(f"has the step {step}, but elements stream forwards; use steps of 1 or more")
         size = int(x.shape[axis])
         parts[axis] = (*slice(start, min(end, _END_MAX), step).indices(size)[:2], step)
+    # In a file with a batch of 1, these are all of its images.
     if parts[0] != (0, EXAMPLES, 1):
-        raise node.refusal("cuts the batch; leave that to whoever calls the model")
+        if node.builder.batch != 1 or parts[0][0] != 0 or parts[0][1] < 1:
+            raise node.refusal("cuts the batch; leave that to whoever calls the model")
+        node.builder.fixed_batch = True
     return moved(node, Sliced(parts[1:]), x)
 
 
@@ -200,6 +288,8 @@ def gather(node: OnnxNode) -> Value:
     x, indices = node.traced(0), node.known(1, "indices")
     axis = node.axis(node.take("axis", 0), len(x.shape))
     size, given = int(x.shape[axis]), [int(index) for index in indices.reshape(-1)]
+    if not axis and not indices.ndim and given[0] in (0, -1) and _is_single(node, x):
+        return _single(node, x, x.file_shape[1:])
     for index in given:
         if axis and not -size <= index < size:
             raise node.refusal(f"picks element {index} along an axis of {size}; use {-size} to {size - 1}")

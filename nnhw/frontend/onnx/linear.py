@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from .finn import weights_of
 from .node import Build, OnnxNode
 from .values import Known, Traced, Value
 
@@ -22,6 +24,8 @@ _FUNCTIONS: dict[tuple[bool, int], Callable[..., Tensor]] = {
     (True, 1): functional.conv_transpose1d,
     (True, 2): functional.conv_transpose2d,
 }
+_SAME = ("SAME_UPPER", "SAME_LOWER")
+"""Values of auto_pad by which the result has the input's size, over the strides."""
 
 
 class Computed(nn.Module):
@@ -48,7 +52,8 @@ class Computed(nn.Module):
 def convolution(node: OnnxNode) -> Value:
     """Conv, of images or of sequences."""
     operands = [node.floats(0)]
-    layer, more = conv_layer(node, node[1], node[2] if node.given(2) else None, tuple(operands[0].shape))
+    bias = node[2] if node.given(2) else None
+    layer, more = conv_layer(node, weights_of(node), bias, tuple(operands[0].shape))
     return node.emit(layer, *operands, *more)
 
 
@@ -93,34 +98,104 @@ def conv_layer(
 
 def transposed_convolution(node: OnnxNode) -> Value:
     """ConvTranspose, of images or of sequences."""
-    x, weight = node.floats(0), node[1]
+    x, weight = node.floats(0), weights_of(node)
     bias = node.known(2, "bias") if node.given(2) else None
     sizes = _shape_of(weight)
     rank = len(sizes) - 2
     if rank not in _CONVS:
         raise node.refusal(f"has weights of the shape {sizes}; use images or sequences")
-    _kernel_of(node, sizes)
-    if node.take("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or node.take("output_shape"):
-        raise node.refusal("has auto_pad or output_shape; export it with pads")
+    kernel = _kernel_of(node, sizes)
     strides, dilations = ones(node, "strides", rank), ones(node, "dilations", rank)
-    pads = list(node.take("pads", [0] * 2 * rank))
     extra = list(node.take("output_padding", [0] * rank))
-    # What is cut off behind may be less than in front: that is an output padding.
+    pads = _cut_of(node, x.shape[2:], _Window(kernel, strides, dilations), extra)
+    # What is cut off behind may be less than in front: that is an output padding. What is more is cut off by a layer.
     extra = [more + front - back for more, front, back in zip(extra, pads[:rank], pads[rank:], strict=True)]
+    steps = [max(pair) for pair in zip(strides, dilations, strict=True)]
+    if any(more >= step for more, step in zip(extra, steps, strict=True)):
+        raise node.refusal(f"adds {extra} elements behind, but less than {steps} can be added; put Pad behind it")
     options: dict[str, Any] = {
         "stride": tuple(strides),
         "padding": tuple(pads[:rank]),
-        "output_padding": tuple(extra),
+        "output_padding": tuple(max(more, 0) for more in extra),
         "groups": node.take("group", 1),
         "dilation": tuple(dilations),
     }
-    if min(extra) < 0:
-        raise node.refusal(f"has pads={pads}, more behind than in front; export it with equal ones")
+    layer: nn.Module
     if isinstance(weight, Traced):
-        return node.emit(Computed(_FUNCTIONS[True, rank], bias, **options), x, weight)
-    kind: Callable[..., nn.Module] = _TRANSPOSED[rank]
-    layer = kind(sizes[0], sizes[1] * options["groups"], tuple(sizes[2:]), bias=bias is not None, **options)
-    return node.emit(_fill(layer, weight.array, bias), x)
+        layer, more = Computed(_FUNCTIONS[True, rank], bias, **options), [weight]
+    else:
+        kind: Callable[..., nn.Module] = _TRANSPOSED[rank]
+        layer = kind(sizes[0], sizes[1] * options["groups"], tuple(kernel), bias=bias is not None, **options)
+        layer, more = _fill(layer, weight.array, bias), []
+    behind = [max(-more, 0) for more in extra]
+    return node.emit(Cropped(layer, behind) if any(behind) else layer, x, *more)
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Sizes of a kernel, its strides and its dilations, along each axis."""
+
+    kernel: Sequence[int]
+    strides: Sequence[int]
+    dilations: Sequence[int]
+
+
+def _cut_of(node: OnnxNode, shape: Sequence[int], window: _Window, extra: Sequence[int]) -> list[int]:
+    """Return the elements that a transposed convolution cuts off in front of each axis, then behind each.
+
+    Parameters
+    ----------
+    shape: sizes of the input's axes behind the channels.
+    extra: elements that are added behind each axis.
+
+    Raises
+    ------
+    CaptureError: they are less than none, or auto_pad has a value that is not known.
+    """
+    rank = len(shape)
+    auto, result = node.take("auto_pad", "NOTSET"), list(node.take("output_shape", []))[-rank:]
+    pads = list(node.take("pads", [0] * 2 * rank))
+    if auto in _SAME:
+        result = result or [size * stride for size, stride in zip(shape, window.strides, strict=True)]
+    elif auto not in ("NOTSET", "", "VALID"):
+        raise node.refusal(f"has auto_pad='{auto}'; use {', '.join(_SAME)}, VALID or NOTSET")
+    elif not result and auto == "VALID":
+        pads = [0] * 2 * rank
+    if result:
+        whole = [
+            (size - 1) * stride + (taps - 1) * dilation + 1 + more
+            for size, taps, stride, dilation, more in zip(
+                shape, window.kernel, window.strides, window.dilations, extra, strict=True
+            )
+        ]
+        # Of an odd number, all but SAME_UPPER cut one more off in front.
+        pads = _halves([size - kept for size, kept in zip(whole, result, strict=True)], auto == "SAME_UPPER")
+    if len(pads) != 2 * rank or min(pads) < 0:
+        raise node.refusal(f"has pads={pads}; export it with two of 0 or more for each axis")
+    return pads
+
+
+def _halves(totals: Sequence[int], behind: bool) -> list[int]:
+    """Split a number of elements for each axis: those in front, then those behind. `behind`: where an odd one goes."""
+    less, more = [total // 2 for total in totals], [total - total // 2 for total in totals]
+    return less + more if behind else more + less
+
+
+class Cropped(nn.Module):
+    """A layer, then its result without the last elements of the last axes.
+
+    Parameters
+    ----------
+    counts: elements that are cut off, for each of these axes.
+    """
+
+    def __init__(self, layer: nn.Module, counts: Sequence[int]) -> None:
+        super().__init__()
+        self.layer, self.ends = layer, tuple(slice(None, -count or None) for count in counts)
+
+    def forward(self, *operands: Tensor) -> Tensor:
+        """Return the layer's result, cut."""
+        return self.layer(*operands)[(..., *self.ends)]  # type: ignore[no-any-return]
 
 
 class Padded(nn.Module):
@@ -162,15 +237,20 @@ def padding_of(
         return pads
     if auto == "VALID":
         return [0] * 2 * len(kernel)
-    if auto not in ("SAME_UPPER", "SAME_LOWER"):
-        raise node.refusal(f"has auto_pad='{auto}'; use SAME_UPPER, SAME_LOWER, VALID or NOTSET")
+    if auto not in _SAME:
+        raise node.refusal(f"has auto_pad='{auto}'; use {', '.join(_SAME)}, VALID or NOTSET")
+    # ONNX Runtime refuses such convolutions, and pads such poolings as if they had no dilations.
+    if any(dilation != 1 for dilation in dilations):
+        raise node.refusal(
+            f"has auto_pad='{auto}' and dilations={list(dilations)}, which ONNX Runtime does not pad as ONNX has it; "
+            f"export it with pads"
+        )
     totals = [
-        max((-(-size // stride) - 1) * stride + (taps - 1) * dilation + 1 - size, 0)
-        for size, taps, stride, dilation in zip(shape, kernel, strides, dilations, strict=True)
+        max((-(-size // stride) - 1) * stride + taps - size, 0)
+        for size, taps, stride in zip(shape, kernel, strides, strict=True)
     ]
-    less, more = [total // 2 for total in totals], [total - total // 2 for total in totals]
     # Of an odd number, the name says on which side there is one more.
-    return less + more if auto == "SAME_UPPER" else more + less
+    return _halves(totals, auto == "SAME_UPPER")
 
 
 def ones(node: OnnxNode, name: str, rank: int) -> tuple[int, ...]:
@@ -184,7 +264,7 @@ def gemm(node: OnnxNode) -> Value:
     alpha, beta = node.take("alpha", 1.0), node.take("beta", 1.0)
     if node.take("transA", 0):
         raise node.refusal("transposes its first operand, and so the batch; export it with transA=0")
-    transposed, weight = bool(node.take("transB", 0)), node[1]
+    transposed, weight = bool(node.take("transB", 0)), weights_of(node)
     bias = node[2] if node.given(2) else None
     if isinstance(bias, Known):
         if bias.array.ndim > 1 and bias.array.shape[0] != 1:
@@ -198,7 +278,8 @@ def gemm(node: OnnxNode) -> Value:
         return node.emit(dense(array * np.float32(alpha) if alpha != 1 else array, bias), x)
     if alpha != 1 or (isinstance(bias, Traced) and beta != 1):
         raise node.refusal(f"has alpha={alpha} and beta={beta} with computed weights; export it with 1")
-    return linear_of(node, x, node.traced(1), bias, transposed)
+    weight = node.builder.constant_step(node, weight, 1) if isinstance(weight, Known) else weight
+    return linear_of(node, x, weight, bias, transposed)
 
 
 def dense(weight: np.ndarray, bias: Known | None = None) -> nn.Linear:
@@ -239,12 +320,14 @@ class MatMulNode(nn.Module):
 
 def matmul(node: OnnxNode) -> Value:
     """MatMul: a value times constant or quantized weights [inputs, outputs], along the last axis."""
-    weight = node[1]
     if isinstance(node[0], Known):
         raise node.refusal("has its constant on the left; export it as x @ weight, with the constant on the right")
+    x, weight = node.floats(0), weights_of(node)
     if isinstance(weight, Known) and weight.array.ndim == 2:
-        return node.emit(dense(weight.array.T), node.floats(0))
-    return node.emit(MatMulNode(), node.floats(0), node.floats(1))
+        return node.emit(dense(weight.array.T), x)
+    if isinstance(weight, Known) or weight is node[1]:
+        weight = node.floats(1)
+    return node.emit(MatMulNode(), x, weight)
 
 
 def batch_normalization(node: OnnxNode) -> Value:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
+
+from nnhw.nn.quantizers import Quantizer
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ class OnnxFile:
     batch: images that it takes at once; None for any number.
     taps: in the order in which the module quantizes.
     integers: the file's result is of an integer type.
+    bare: the file's result has no axis of the batch, which is of one image.
+    tensors: the file's tensors, by the keys of the values that they are in the module.
     """
 
     content: bytes
@@ -66,6 +72,8 @@ class OnnxFile:
     batch: int | None
     taps: tuple[Tap, ...]
     integers: bool
+    bare: bool
+    tensors: Mapping[str, str]
 
 
 class OnnxModel(nn.Module):
@@ -77,7 +85,15 @@ class OnnxModel(nn.Module):
     steps: calls of layers, in the order in which they run.
     result: the key of the value that is returned.
     file: the file, for its evaluation.
+
+    Members
+    -------
+    accuracy: before and after quantization, if `nnhw.quantize` has measured it.
+    added: the quantizers that `nnhw.quantize` has put into it, in words.
     """
+
+    accuracy: Any = None
+    added: Any = ""
 
     def __init__(self, layers: dict[str, nn.Module], steps: tuple[Step, ...], result: str, file: OnnxFile) -> None:
         super().__init__()
@@ -85,6 +101,17 @@ class OnnxModel(nn.Module):
             self.add_module(name, layer)
         self.steps, self.result, self.file = steps, result, file
         self.eval()
+
+    def with_quantizers(self, quantizers: Mapping[str, Quantizer]) -> OnnxModel:
+        """Return the model of a file with nodes of QONNX that quantize what layers make; '' is the model's input.
+
+        The file's own framework evaluates these nodes with the others.
+        """
+        from .requantizing import with_quantizers  # which builds such modules
+
+        tensors = {f"{layer}()" if layer else self.file.input: quantizer for layer, quantizer in quantizers.items()}
+        named = {self.file.tensors[key]: quantizer for key, quantizer in tensors.items()}
+        return with_quantizers(self.file.content, named)
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, *shape] --> [N, *shape of the result]."""

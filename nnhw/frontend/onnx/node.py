@@ -92,10 +92,26 @@ class OnnxNode:
             raise self.refusal(f"lacks its input {place}; export the model again")
         return value
 
-    def traced(self, place: int = 0) -> Traced:
-        """Return an input as a value of the module; a constant becomes a step of its own."""
+    def traced(self, place: int = 0, *, bare: bool = False) -> Traced:
+        """Return an input as a value of the module; a constant becomes a step of its own.
+
+        Parameters
+        ----------
+        bare: it may be without the axis of the batch in the file.
+
+        Raises
+        ------
+        CaptureError: it is, and may not.
+        """
         value = self[place]
-        return self.builder.constant_step(self, value, place) if isinstance(value, Known) else value
+        if isinstance(value, Known):
+            return self.builder.constant_step(self, value, place)
+        if value.bare and not bare:
+            raise self.refusal(
+                f"reads a value of the shape {list(value.file_shape)}, from which the axis of the batch is gone; keep "
+                f"the batch as first axis, or put Reshape or Unsqueeze in front of it"
+            )
+        return value
 
     def floats(self, place: int = 0) -> Traced:
         """Return an input that is of floats in the file. Raises: CaptureError if it is of integers."""

@@ -15,8 +15,10 @@ from nnhw.frontend.locations import Lines
 
 from . import constant_folding, elementwise, layout, linear, pooling, qdq, qonnx, qoperator
 from .building import ModuleBuilder
+from .finn import input_quantizer
+from .module import OnnxModel
 from .node import Build
-from .parsing import MICROSOFT, QONNX, read
+from .parsing import MICROSOFT, QONNX, OnnxGraph, read
 from .patterns import with_functions
 
 _STANDARD: Mapping[str, Build] = {
@@ -47,14 +49,22 @@ def load(path: str | Path) -> tuple[nn.Module, Tensor]:
     InputError for a file that cannot be read; CaptureError, or ProblemList with all of them at once, for operators
     that have no counterpart.
     """
-    graph = with_functions(read(Path(path)))
-    model = ModuleBuilder(graph, TABLE, constant_folding.folded).build()
+    graph = read(Path(path))
+    quantizer = input_quantizer(graph)
+    model = module_of(graph)
+    if quantizer is not None:
+        model = model.with_quantizers({"": quantizer})
     # A size that the file leaves open can only be the batch (`ModuleBuilder._add_input`): two images are enough for an
     # example.
     shape = [size or 2 for size in graph.input_shape]
     # On the device 'meta', which has shapes and no memory: only shape and dtype are read of it.
     like = torch.empty(shape, dtype=torch.from_numpy(np.empty(0, graph.input_dtype)).dtype, device="meta")
     return model, random_like(like)
+
+
+def module_of(graph: OnnxGraph) -> OnnxModel:
+    """Return the module that computes what a graph does. Raises: CaptureError, or ProblemList with all of them."""
+    return ModuleBuilder(with_functions(graph), TABLE, constant_folding.folded).build()
 
 
 def traceable(

@@ -20,13 +20,17 @@ NODES_MAX = 20_000
 """Nodes of a graph that are read: far more than networks for FPGAs have, and few enough to refuse the rest at once."""
 ELEMENTS_MAX = 1 << 28  # of all constants together
 BYTES_MAX = (1 << 31) - 1  # protobuf parses no more
-QONNX = ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general", "qonnx.custom_op.channels_last")
+QONNX = ("qonnx.custom_op.general", "onnx.brevitas", "qonnx.custom_op.channels_last")
+_FINN = "finn.custom_op.general"  # an older name of the first of them
+QONNX_OPERATORS = frozenset({"Quant", "IntQuant", "BipolarQuant", "Trunc", "MultiThreshold"})
+"""Operators of QONNX, whose names no operator of ONNX has."""
 MICROSOFT = "com.microsoft"
 _VERSIONS = {**dict.fromkeys(QONNX, 2), MICROSOFT: 1}
 """Domains --> their newest version that is supported. Files of QONNX use its domains without importing them."""
 _INPUTS: dict[int, str] = {TensorProto.FLOAT: "float32", TensorProto.UINT8: "uint8", TensorProto.INT8: "int8"}
 """Types that the input may have --> NumPy's names."""
 _FEW_BITS = ("INT4", "UINT4", "INT2", "UINT2")  # NumPy has no such types
+_FINN_DATATYPE = "finn_datatype"  # key of an annotation
 _EXPORT_AGAIN = "export the model again"
 
 
@@ -42,6 +46,7 @@ class OnnxGraph:
     nodes: those that the output depends on, in an order in which they can run.
     input, output: the names of the tensors.
     opsets: opset versions, by domain.
+    annotations: types of FINN, such as INT4, by the names of the tensors that are annotated with them.
     """
 
     model: ModelProto
@@ -51,6 +56,7 @@ class OnnxGraph:
     input: str
     output: str
     opsets: dict[str, int]
+    annotations: dict[str, str]
 
     @property
     def input_shape(self) -> list[int | None]:
@@ -75,16 +81,35 @@ def read(path: Path) -> OnnxGraph:
         output; its external data is not in its own folder.
     """
     model = _parsed(path)
-    graph = model.graph
     _check_parts(model, path)
+    _move_to_qonnx(model)
     opsets = _opsets(model, path)
-    load_external(list(_tensors(graph, path)), path)
+    load_external(list(_tensors(model.graph, path)), path)
+    return checked(model, path, opsets)
+
+
+def checked(model: ModelProto, path: Path, opsets: dict[str, int] | None = None) -> OnnxGraph:
+    """Check the graph of a model whose weights are all in it; see `read`.
+
+    Parameters
+    ----------
+    path: for messages.
+    opsets: opset versions by domain; None: they are checked, too.
+    """
+    graph = model.graph
+    opsets = _opsets(model, path) if opsets is None else opsets
     constants = _constants(graph, path)
     _check_order(graph, path)
     needed = needed_nodes(graph.node, graph.output[0].name)
     name = _sole_input(graph, constants, needed, path)
     kinds = {item.name: kind for item in graph.initializer if (kind := few_bits_kind(item))}
-    return OnnxGraph(model, constants, kinds, needed, name, graph.output[0].name, opsets)
+    annotations = {
+        item.tensor_name: entry.value
+        for item in graph.quantization_annotation
+        for entry in item.quant_parameter_tensor_names
+        if entry.key == _FINN_DATATYPE
+    }
+    return OnnxGraph(model, constants, kinds, needed, name, graph.output[0].name, opsets, annotations)
 
 
 def _parsed(path: Path) -> ModelProto:
@@ -134,6 +159,15 @@ def _texts(model: ModelProto) -> Iterator[object]:
         yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
         for attribute in node.attribute:
             yield from (attribute.name, attribute.t.name)
+
+
+def _move_to_qonnx(model: ModelProto) -> None:
+    """Put operators of QONNX that are in the default domain, or in one of FINN's, into that of QONNX, as QONNX does."""
+    for node in model.graph.node:
+        # FINN's first domain was also that of its hardware, which a backend tells.
+        is_first = node.domain == "finn" and not any(item.name == "backend" for item in node.attribute)
+        if is_first or node.domain == _FINN or (not _domain(node.domain) and node.op_type in QONNX_OPERATORS):
+            node.domain = QONNX[0]
 
 
 def _opsets(model: ModelProto, path: Path) -> dict[str, int]:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from .elementwise import UnaryNode
-from .layout import moved
-from .linear import Padded, ones, padding_of
+from .layout import keep_batch, moved
+from .linear import Padded, chain, ones, padding_of
 from .node import Build, OnnxNode
 from .values import Traced, Value
 
@@ -142,11 +142,27 @@ def resize(node: OnnxNode) -> Value:
     if mode != "nearest" or (node.op == "Resize" and node.version > 10 and not plain):
         raise node.refusal(f"has mode='{mode}', {way}, {nearest}; use mode='nearest' with asymmetric and floor")
     if sizes is not None:
+        keep_batch(node, sizes[0], f"makes the sizes {sizes}")
         scales = [1.0, *(new / old for new, old in zip(sizes[1:], x.shape[1:], strict=True))]
-    if scales is None or any(scale != int(scale) or scale < 1 for scale in scales) or scales[:2] != [1.0, 1.0]:
-        raise node.refusal(f"has the scales {scales}; use whole numbers for height and width, and 1 for the others")
-    factors = tuple(float(int(scale)) for scale in scales[2:])
-    return moved(node, nn.Upsample(scale_factor=factors, mode="nearest"), x)
+    if scales is None or any(scale != int(scale) or scale < 1 for scale in scales):
+        raise node.refusal(f"has the scales {scales}; use whole numbers of 1 or more")
+    return moved(node, _nearest(node, [float(int(scale)) for scale in scales], len(x.shape)), x)
+
+
+def _nearest(node: OnnxNode, scales: Sequence[float], rank: int) -> nn.Module:
+    """Return the layer that repeats pixels, of images with the channels as first or as last axis behind the batch."""
+    if len(scales) != rank or rank not in (3, 4) or scales[0] != 1 or 1 not in (scales[1], scales[-1]):
+        raise node.refusal(
+            f"has the scales {scales} for values of {rank} axes; use images or sequences, with 1 for batch and channels"
+        )
+    if scales[1] == 1:
+        return nn.Upsample(scale_factor=tuple(scales[2:]), mode="nearest")
+    first, last = (0, rank - 1, *range(1, rank - 1)), (0, *range(2, rank), 1)
+    return chain(
+        channels_first=UnaryNode(torch.permute, dims=first),
+        nearest=nn.Upsample(scale_factor=tuple(scales[1:-1]), mode="nearest"),
+        channels_last=UnaryNode(torch.permute, dims=last),
+    )
 
 
 TABLE: dict[str, Build] = {

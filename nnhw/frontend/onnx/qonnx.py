@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .finn import weights_of
 from .layout import moved
 from .linear import batch_normalization, conv_layer
 from .node import Build, OnnxNode
@@ -27,6 +28,8 @@ _ROUNDINGS = {
 }
 # HALF_UP is none of them: QONNX adds 0.5 to magnitudes in float32, so that numbers below a half may round up, too.
 _TO_ZERO = ("DOWN", "ROUND_TO_ZERO")
+_LAYOUTS = {3: "NWC"}
+"""Number of axes --> the layout that MultiThreshold has where it states none, if its channels are not axis 1."""
 THRESHOLDS_MAX = 255
 """Steps of a MultiThreshold: its codes have 8 bits at most."""
 
@@ -248,6 +251,8 @@ def multi_threshold(node: OnnxNode) -> Value:
     layout = node.take("data_layout", "")
     node.required("out_dtype")  # of the integers, which thresholds, scale and bias say already
     rank = len(x.shape)
+    # Without a layout, QONNX takes values of three axes for sequences with the channels last.
+    layout = layout or _LAYOUTS.get(rank, "")
     axis = layout.index("C") if "C" in layout else 1
     count = thresholds.shape[-1]
     if thresholds.ndim != 2 or not 1 <= count <= THRESHOLDS_MAX or axis >= rank:
@@ -300,7 +305,7 @@ class Permuted(nn.Module):
 
 def _last_convolution(node: OnnxNode) -> Value:
     """Conv of a value with channels first, by weights [outputs, *kernel, inputs / groups]."""
-    x, weight = node.floats(0), node[1]
+    x, weight = node.floats(0), weights_of(node)
     rank = len(x.shape)
     back, _ = _orders(rank)
     if isinstance(weight, Known):
@@ -317,6 +322,7 @@ TABLE: dict[str, Build] = {
     "BipolarQuant": bipolar_quant,
     "Trunc": trunc,
     "MultiThreshold": multi_threshold,
+    "MaxPoolNHWC": channels_last(max_pool),
 }
 CHANNELS_LAST: dict[str, Build] = {
     "Conv": channels_last(_last_convolution),

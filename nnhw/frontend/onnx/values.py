@@ -82,6 +82,7 @@ class Traced:
     constant: it is computed from the file's constants alone, such as quantized weights; it has no batch.
     coding: of a value that is of integers in the file; None for floats.
     positive: no element of it is ever below 0.
+    bare: in the file it has no axis of the batch, which is of one image there.
     """
 
     key: str
@@ -89,11 +90,17 @@ class Traced:
     constant: bool = False
     coding: TensorCoding | None = None
     positive: bool = False
+    bare: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Its shape; the first axis is the batch, of `EXAMPLES` images, unless it is constant."""
         return tuple(self.like.shape)
+
+    @property
+    def file_shape(self) -> tuple[int, ...]:
+        """Its shape in the file if that takes one image at once; that of the module if it is constant."""
+        return self.shape if self.constant else self.shape[1:] if self.bare else (1, *self.shape[1:])
 
 
 Value = Known | Traced
