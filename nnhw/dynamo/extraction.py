@@ -58,7 +58,8 @@ def extract(traced: TracedGraph, values: Mapping[fx.Node, NodeValue], region: Su
         )
     copier = _Copier(traced, values, region)
     model = _Part(fx.GraphModule(copier.root, copier.graph), copier.layers)
-    return Extracted(Source(model, _example(traced, region), NAME, copier.lines), copier.text(), copier.constants)
+    source = Source(model, _example(traced, region), NAME, copier.lines, is_random=True)
+    return Extracted(source, copier.text(), copier.constants)
 
 
 class _Layer(nn.Module):

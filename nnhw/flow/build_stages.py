@@ -152,8 +152,9 @@ def capture(job: Job, out: Path) -> None:
         "front": None if source.front is None else table_of(source.front.config),
     }
     write_json(out / "capture.json", facts)
-    usual = usual_inputs(source.model, source.example_input, captured.graph)
-    (out / "samples.npz").write_bytes(pack_arrays({"inputs": samples, "usual": usual, **answers}))
+    usual = usual_inputs(source, captured.graph)
+    arrays = {"inputs": samples, **answers} | ({} if usual is None else {"usual": usual})
+    (out / "samples.npz").write_bytes(pack_arrays(arrays))
     if source.front is not None:
         (out / SIGNALS).write_bytes(pack_arrays(expected_of(source, job.board.input)))
 
@@ -170,8 +171,8 @@ def lower(job: Job, out: Path) -> None:
     parts, facts = lower_graph(ir.load(job.path("capture.ir")), samples, rounds=precision == "float32")
     for name, graph in (("head", parts.head), ("lower", parts.body), ("tail", parts.tail)):
         ir.save(graph, out / f"{name}.ir")
-    usual, kind = samples["usual"], parts.head.output_nodes[0].type.int_dtype
-    use = InputUse.of(usual, run_in_chunks(parts.head, usual)[0], kind)
+    usual, kind = samples.get("usual"), parts.head.output_nodes[0].type.int_dtype
+    use = None if usual is None else InputUse.of(usual, run_in_chunks(parts.head, usual)[0], kind)
     noted = {"input": None if use is None else dataclasses.asdict(use)}
     write_json(out / "lower.json", {**facts, **noted, "front": read_json(job.path("capture.json")).get("front")})
 

@@ -50,6 +50,7 @@ class Source:
     rewrites: `nnhw.Rewrite`s of its graph, in order.
     front: the front end of a sensor that the network stands behind; None: it has none.
     signals: of the front end, [batch, ..], from which the example input was made.
+    is_random: the example input is random numbers, which say nothing about the inputs that the model is for.
     """
 
     model: nn.Module | ExportedProgram
@@ -59,6 +60,7 @@ class Source:
     rewrites: tuple[Any, ...] = ()
     front: FrontLayer | None = None
     signals: torch.Tensor | None = None
+    is_random: bool = False
 
     def capture(self) -> Graph:
         """Return the model's float-level graph; see `capture`."""
@@ -117,9 +119,10 @@ def load_source(source: str | Path) -> Source:
     path, name = split_name(str(source))
     if path.suffix == ".pt2":
         program = load_archive(path)
-        return Source(program, random_input(program), identifier(path.stem))
+        return Source(program, random_input(program), identifier(path.stem), is_random=True)
     if path.suffix in SUFFIXES:
-        return Source(*load_file(path, name), identifier(path.stem if name is None else f"{path.stem}_{name}"))
+        title = identifier(path.stem if name is None else f"{path.stem}_{name}")
+        return Source(*load_file(path, name), title, is_random=True)
     return _from_python(path, name)
 
 

@@ -151,6 +151,7 @@ def quantize_source(source: Source, calibration: Calibration, progress: Progress
     ------
     InputError: files that cannot be read; what `nnhw.quantize` raises.
     """
+    from nnhw.flow.models.samples import with_example
     from nnhw.frontend.graphs import GraphModel
 
     if isinstance(source.model, GraphModel):
@@ -162,7 +163,7 @@ def quantize_source(source: Source, calibration: Calibration, progress: Progress
         evaluate = (images if own is None else own, _load(calibration.labels, "labels"))
     data = GivenData(images, evaluate, calibration.weight_bits, calibration.act_bits)
     model = data.quantize(source.model, source.example_input, progress)
-    return dataclasses.replace(source, model=model)
+    return with_example(dataclasses.replace(source, model=model), images)
 
 
 def _images(data: Path, source: Source) -> np.ndarray:

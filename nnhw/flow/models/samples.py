@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
     from torch.export import ExportedProgram
+
+    from nnhw.frontend import Source
 
 RANDOM_SAMPLES = 56
 MOST_WORK = 4 * 10**9
@@ -76,7 +79,8 @@ def make_samples(example: np.ndarray, count: int = RANDOM_SAMPLES) -> np.ndarray
 def load_samples(path: Path) -> dict[str, np.ndarray]:
     """Return what the stage `capture` saved.
 
-    These are `inputs`, PyTorch's results for them, `torch` and `torch_float64`, and `usual` inputs; see `usual_inputs`.
+    These are `inputs`, PyTorch's results for them, `torch` and `torch_float64`, and, where they are known, `usual`
+    inputs; see `usual_inputs`.
 
     Raises
     ------
@@ -86,7 +90,7 @@ def load_samples(path: Path) -> dict[str, np.ndarray]:
         samples = load_npz(path)
         if {array.dtype.kind for array in samples.values()} - set("biuf"):
             raise ValueError("it holds something else than numbers")
-        if not samples.keys() >= {"inputs", "usual", "torch"} or not samples["inputs"].ndim:
+        if not samples.keys() >= {"inputs", "torch"} or not samples["inputs"].ndim:
             raise ValueError("inputs or answers are missing")
     except (OSError, ValueError) as error:
         raise BuildError(f"build file '{path}' cannot be read ({error}); run 'nnhw build' again") from None
@@ -102,12 +106,29 @@ def example_of(example: torch.Tensor | None, graph: Graph) -> np.ndarray:
     return np.stack([np.zeros(shape, np.float32), np.ones(shape, np.float32)])
 
 
-def usual_inputs(model: nn.Module | ExportedProgram, example: torch.Tensor | None, graph: Graph) -> np.ndarray:
-    """Return images that a model is made for, [n, *shape]: some of its calibration data, or else its example input."""
+def usual_inputs(source: Source, graph: Graph) -> np.ndarray | None:
+    """Return images that a model is made for, [n, *shape]: some of its calibration data, or else its example input.
+
+    None where the example input is random numbers.
+    """
     from nnhw.nn.quantized import calibration_sample
 
-    calibrated = calibration_sample(model)
-    return example_of(example if calibrated is None else calibrated, graph)
+    calibrated = calibration_sample(source.model)
+    if calibrated is None and source.is_random:
+        return None
+    return example_of(source.example_input if calibrated is None else calibrated, graph)
+
+
+def with_example(source: Source, images: np.ndarray) -> Source:
+    """Return a source whose example input is the first of some images [n, *shape], if it is random numbers."""
+    import torch
+
+    count = len(source.example_input)
+    # A program may take only so many images.
+    if not source.is_random or len(images) < count:
+        return source
+    example = torch.from_numpy(images[:count]).to(source.example_input.dtype)
+    return replace(source, example_input=example, is_random=False)
 
 
 def evaluate(model: nn.Module | ExportedProgram, samples: np.ndarray, double: bool = False) -> np.ndarray:
