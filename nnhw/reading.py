@@ -120,8 +120,8 @@ def open_entry(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> IO[bytes]:
     # A stored entry has the bytes of the file, and no more.
     if info.compress_type == zipfile.ZIP_STORED:
         return archive.open(info)
-    # zipfile cuts an entry off at its claim, but unpacks it first. So it is asked for one byte more, which only an entry
-    # with a false claim has. Its checksum may be that of the claimed bytes: it is compared behind their number.
+    # zipfile cuts an entry off at its claim, but unpacks it first. So it is asked for one byte more, which an entry has
+    # only if its claim is false. Its checksum may be that of the claimed bytes: it is compared after their number.
     longer = copy(info)
     longer.file_size += 1
     longer.CRC = None  # type: ignore[assignment]  # zipfile compares none then

@@ -6,8 +6,10 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from torch import Tensor, nn
 
+from nnhw.errors import NnhwError
 from nnhw.frontend.tflite import TfliteModel, parse_model
 from nnhw.frontend.tflite.module import example_of
 from tests.frontend.cases import Case
@@ -21,6 +23,13 @@ def network(file: File, rounding: str = "double") -> tuple[nn.Module, Tensor]:
     """Return what the door makes of a file, and its example input."""
     model = parse_model(file.bytes(), "net.tflite")
     return TfliteModel(model, rounding).eval(), example_of(model)
+
+
+def refusal(file: File) -> str:
+    """Return what is said of a file that is refused."""
+    with pytest.raises(NnhwError) as raised:
+        network(file)
+    return str(raised.value)
 
 
 def conv(**options: Any) -> File:

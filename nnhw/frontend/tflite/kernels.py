@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from . import fixed_point
+from . import curves, fixed_point
 from .model_file import FileOperator, FileTensor, ModelFile
 
 Array = np.ndarray
@@ -331,6 +331,42 @@ def limited(kernel: Kernel, x: Array) -> Array:
     return codes
 
 
+def logistic(kernel: Kernel, x: Array) -> Array:
+    """LOGISTIC and TANH."""
+    is_tanh = kernel.operator.kind == "TANH"
+    factor = factor_of(kernel.tensor(0).scale * 2.0**27)
+    # Beyond 4 integer bits both functions are at their ends.
+    reach = math.floor(15 * 2**27 / 2 ** factor[1])
+    inside = np.clip(x, 1 - reach, reach - 1)
+    fine = scaled(inside, np.array(factor[0]), np.array(factor[1]), kernel.rounding)
+    if is_tanh:
+        return np.where(
+            np.abs(x) < reach, np.clip(curves.divided(curves.tanh(fine), 24), -128, 127), ends(x, -128, 127)
+        )
+    return np.where(np.abs(x) < reach, np.clip(curves.divided(curves.logistic(fine), 23), 0, 255), ends(x, 0, 255))
+
+
+def ends(x: Array, low: int, high: int) -> Array:
+    """Return the end of a range on the side on which x is."""
+    return np.where(x < 0, low, high)
+
+
+def leaky(kernel: Kernel, x: Array) -> Array:
+    """LEAKY_RELU."""
+    real = kernel.tensor(0).scale, kernel.made.scale
+    plain, below = factor_of(real[0] / real[1]), factor_of(kernel.option("Alpha") * real[0] / real[1])
+    parts = [scaled(x, np.array(factor[0]), np.array(factor[1]), kernel.rounding) for factor in (plain, below)]
+    return np.clip(np.where(x < 0, parts[1], parts[0]), kernel.made.distances.low, kernel.made.distances.high)
+
+
+def hard_swish(kernel: Kernel, x: Array) -> Array:
+    """HARD_SWISH."""
+    fine = np.float32(kernel.tensor(0).scale) * np.float32(1 / 128)
+    factors = [factor_of(float(fine / np.float32(unit))) for unit in (kernel.made.scale, 3 / 32768)]
+    made = curves.hard_swish(x, *factors)
+    return np.clip(made, kernel.made.distances.low, kernel.made.distances.high)
+
+
 def softmax(kernel: Kernel, x: Array) -> Array:
     """SOFTMAX along the last axis, one Python integer at a time."""
     real = min(
@@ -420,6 +456,10 @@ KERNELS: Mapping[str, Callable[..., Any]] = {
     "QUANTIZE": rectified,
     "MAXIMUM": limited,
     "MINIMUM": limited,
+    "LOGISTIC": logistic,
+    "TANH": logistic,
+    "LEAKY_RELU": leaky,
+    "HARD_SWISH": hard_swish,
     "SOFTMAX": softmax,
     "PAD": bordered,
     "PADV2": bordered,
@@ -432,4 +472,4 @@ KERNELS: Mapping[str, Callable[..., Any]] = {
     "TRANSPOSE": _permuted,
     "RESIZE_NEAREST_NEIGHBOR": _repeated,
 }
-"""Operators of codes --> their kernels. Functions of one code have none: their layers are tables, which are read."""
+"""Operators of codes --> their kernels."""

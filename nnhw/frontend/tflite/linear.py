@@ -279,7 +279,8 @@ def _rescaled(
     scales, outputs = weights.quantization.scale, len(taps)
     if len(scales) > 1 and (weights.quantization.axis != axis or len(scales) != outputs):
         raise site.refusal(
-            f"has {len(scales)} scales along axis {weights.quantization.axis} of its weights, not {axis}"
+            f"has {len(scales)} scales along axis {weights.quantization.axis} of its weights {list(weights.shape)}, "
+            f"and needs {outputs} along axis {axis}; convert the model again"
         )
     if len(scales) == 1 and site.operator.kind == "FULLY_CONNECTED":
         factors = [float(np.float32(x.scale) * scales[0]) / site.made.scale]  # the product in float32, as TFLite has it

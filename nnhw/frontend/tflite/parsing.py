@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import tflite
 
-from nnhw.errors import InputError
+from nnhw.errors import InputError, raise_all
 
+from .beyond import WINDOW, Beyond, beyond_of
 from .model_file import FileOperator, FileTensor, ModelFile, Quantization
 from .second_reading import check_reading
 
@@ -96,12 +97,29 @@ class _Reader:
             raise self._refusal(
                 f"has version {self._file.Version()} of the format, and version 3 is read; convert it again"
             )
+        if self._file.SubgraphsLength():
+            self._check_kinds(self._file.Subgraphs(0))
         if self._file.SubgraphsLength() != 1:
             raise self._refusal(
                 f"has {self._file.SubgraphsLength()} graphs, and one is needed; loops and branches, which keep others, "
                 f"have no engine"
             )
         return self._file.Subgraphs(0)
+
+    def _check_kinds(self, graph: Any) -> None:
+        """Refuse operators that are more than a layer, before their tensors are read, which have forms of their own."""
+        found: dict[Beyond, list[str]] = {}
+        for place in range(self._count(graph.OperatorsLength(), "operators")):
+            entry = graph.Operators(place)
+            kind = self._kind(entry.OpcodeIndex())
+            beyond = beyond_of(kind)
+            if beyond is not None:
+                # Some have no result and some no input; CALL_ONCE has neither.
+                ends = [getattr(entry, end)(0) for end in ("Outputs", "Inputs") if getattr(entry, f"{end}Length")()]
+                name = graph.Tensors(ends[0]).Name() if ends and 0 <= ends[0] < graph.TensorsLength() else None
+                label = f"{kind} '{name.decode('utf-8', 'replace')}'" if name else kind
+                found.setdefault(beyond, []).append(label)
+        raise_all([self._refusal(beyond.message(labels)) for beyond, labels in found.items()])
 
     def _tensor(self, graph: Any, index: int) -> FileTensor:
         entry = graph.Tensors(index)
@@ -121,8 +139,8 @@ class _Reader:
         # Before the buffer is looked at: a variable has none, like a computed tensor.
         if entry.IsVariable():
             raise self._refusal(
-                f"has the variable '{name}', which keeps a state from one call to the next; an accelerator keeps "
-                f"nothing from one image to the next"
+                f"has the variable '{name}', which keeps a state from one call to the next; {WINDOW} (docs/tflite.md, "
+                f"'Networks with a state')"
             )
         if entry.Sparsity() is not None:
             raise self._refusal(f"has the sparse tensor '{name}'; convert it without sparsity")
@@ -176,18 +194,17 @@ class _Reader:
         zero_point = np.zeros(count, np.int64)
         if stated.ZeroPointLength():
             zero_point = np.array([stated.ZeroPoint(place) for place in range(stated.ZeroPointLength())], np.int64)
-        axis = stated.QuantizedDimension()
-        along = shape[axis] if 0 <= axis < len(shape) else 0
+        # Of weights alone the axis is read, by their layers; that of a bias is, in many files, the one of its weights.
         # Zero points are of 64 bits in the format; beyond 32 none could be added to a sum.
-        if count not in (1, along) or len(zero_point) not in (1, count) or np.abs(zero_point).max() > 1 << 31:
+        if count not in (1, *shape) or len(zero_point) not in (1, count) or np.abs(zero_point).max() > 1 << 31:
             raise self._refusal(
-                f"has {count} scales and {len(zero_point)} zero points for the tensor '{name}' of shape {list(shape)}, "
-                f"along axis {axis}; one is needed, or one for each of its indices"
+                f"has {count} scales and {len(zero_point)} zero points for the tensor '{name}' of shape {list(shape)}; "
+                f"one is needed, or one for each index of an axis"
             )
         bad = scale[~(np.isfinite(scale) & (scale > 0))]
         if bad.size:
             raise self._refusal(f"has the scale {bad[0]} for the tensor '{name}'; scales are positive and finite")
-        return Quantization(scale, np.broadcast_to(zero_point, count).copy(), axis)
+        return Quantization(scale, np.broadcast_to(zero_point, count).copy(), stated.QuantizedDimension())
 
     def _operators(self, graph: Any, tensors: tuple[FileTensor, ...]) -> Iterator[FileOperator]:
         for place in range(self._count(graph.OperatorsLength(), "operators")):
