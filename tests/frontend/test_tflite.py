@@ -29,7 +29,7 @@ from tests.sim.test_benches import pytestmark as needs_simulator
 
 pytest.importorskip("tflite", reason="needs tflite: pip install 'nnhw[tflite]'")
 from nnhw.frontend.tflite import TfliteModel, curves, evaluator, fixed_point, kernels, load, parse_model
-from tests.frontend.tflite_cases import FILES, behind, cases, joined, network, refusal
+from tests.frontend.tflite_cases import FILES, FORMS, behind, cases, joined, network, refusal
 from tests.frontend.tflite_cases import split as split_file
 from tests.frontend.tflite_models import File
 
@@ -43,6 +43,18 @@ needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="NNHW_DATA does not na
 @pytest.mark.parametrize("case", rows(cases()))
 def test_tflite_case_is_built_and_equal_or_refused_by_name(case: Case) -> None:
     check(case)
+
+
+@pytest.mark.parametrize("rounding", ["double", "single"])
+@pytest.mark.parametrize("name", FORMS)
+def test_operators_whose_sizes_all_differ_equal_their_kernels(name: str, rounding: str) -> None:
+    model, _ = network(FORMS[name](), rounding)
+    given = model.file.tensors[model.file.input]
+    codes = np.random.default_rng(3).integers(given.distances.low, given.distances.high + 1, (16, *given.shape[1:]))
+    numbers = codes * given.scale
+    result = evaluator(model)(numbers).result
+    assert len(np.unique(result)) > 16
+    np.testing.assert_array_equal(model(torch.from_numpy(numbers)).numpy(), result)
 
 
 def test_page_counts_the_cases_as_they_are() -> None:
