@@ -262,7 +262,7 @@ FORMS: dict[str, Callable[[], File]] = {
         "DEPTHWISE_CONV_2D", (1, 6, 7, 3), (1, 2, 3, 3), (1, 3, 5, 3), DepthMultiplier=1, DilationHFactor=3, **VALID
     ),
     "transposed_of_unequal_strides": lambda: one(
-        "TRANSPOSE_CONV", (1, 4, 3, 2), (3, 3, 4, 2), (1, 8, 9, 3), Padding="SAME", StrideH=2, StrideW=3
+        "TRANSPOSE_CONV", (1, 4, 3, 2), (3, 5, 7, 2), (1, 8, 9, 3), Padding="SAME", StrideH=2, StrideW=3
     ),
     "transposed_of_unequal_strides_valid": lambda: one(
         "TRANSPOSE_CONV", (1, 4, 3, 2), (3, 3, 4, 2), (1, 6, 10, 3), Padding="VALID", **COLUMNS
