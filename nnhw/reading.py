@@ -5,6 +5,7 @@ Functions raise `ValueError` with what is wrong, or `OSError`; the caller adds t
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -16,6 +17,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
@@ -101,7 +103,7 @@ def load_npz(path: Path) -> dict[str, np.ndarray]:
     with open_zip(path) as archive:
         arrays = {}
         for info in archive.infolist():
-            with archive.open(info) as stream:
+            with open_entry(archive, info) as stream:
                 arrays[info.filename.removesuffix(".npy")] = _read_array(stream, info.file_size)
         return arrays
 
@@ -118,6 +120,25 @@ def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
             yield archive
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, struct.error, zlib.error) as error:
         raise ValueError(str(error) or "it is cut") from None
+
+
+def open_entry(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> IO[bytes]:
+    """Return the content of an entry of an archive that `open_zip` has opened; it has as many bytes as it claims."""
+    # A stored entry has the bytes of the file, and no more.
+    if info.compress_type == zipfile.ZIP_STORED:
+        return archive.open(info)
+    # zipfile cuts an entry off at its claim, but unpacks it first. So it is asked for one byte more, which an entry has
+    # only if its claim is false. Its checksum may be that of the claimed bytes: it is compared after their number.
+    longer = copy(info)
+    longer.file_size += 1
+    longer.CRC = None  # type: ignore[assignment]  # zipfile compares none then
+    with archive.open(longer) as stream:
+        content = stream.read(longer.file_size)
+    if len(content) != info.file_size:
+        raise ValueError(f"its entry '{info.filename}' claims {info.file_size} bytes, and unpacks to another number")
+    if zlib.crc32(content) != info.CRC:
+        raise ValueError(f"its entry '{info.filename}' is damaged: its checksum is another one")
+    return io.BytesIO(content)
 
 
 def _check_zip(entries: list[zipfile.ZipInfo], size: int) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import tracemalloc
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +105,37 @@ def test_load_npz_refuses_entries_that_claim_more_than_the_file_has(tmp_path: Pa
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r"its entries claim \d+ bytes, but the file has \d+"):
         load_npz(path)
+
+
+def lying(path: Path, name: str, content: bytes, claimed: int) -> Path:
+    """Add an entry that claims to unpack to its first bytes alone, also by its checksum."""
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        archive.writestr(name, content)
+        entry = archive.getinfo(name)
+        entry.file_size, entry.CRC = claimed, zlib.crc32(content[:claimed])
+    return path
+
+
+def test_load_npz_refuses_an_entry_that_unpacks_to_more_than_it_claims(tmp_path: Path) -> None:
+    content = npy(np.arange(8))
+    path = lying(tmp_path / "x.npz", "a.npy", content + bytes(1 << 20), len(content))
+    # zipfile itself cuts it off, and says nothing.
+    with zipfile.ZipFile(path) as archive:
+        assert archive.read("a.npy") == content
+    with pytest.raises(ValueError, match=r"its entry 'a\.npy' claims 192 bytes, and unpacks to another number"):
+        load_npz(path)
+
+
+def test_load_npz_takes_no_memory_for_what_an_entry_does_not_claim(tmp_path: Path) -> None:
+    """The first bytes are a header that asks for 1 GiB, which the entry would unpack to."""
+    header = b"\x93NUMPY\x02\x00" + (1 << 30).to_bytes(4, "little")
+    path = lying(tmp_path / "x.npz", "a.npy", header + bytes(64 << 20), 64)
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=r"its entry 'a\.npy' claims 64 bytes"):
+        load_npz(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])

@@ -24,13 +24,16 @@ from torch.export import ExportedProgram
 import nnhw.nn  # noqa: F401  # registers the operator nnhw::quantize, which programs refer to
 from nnhw.errors import CaptureError, InputError, NnhwError, raise_all
 from nnhw.nn.tracing import quiet_torch
-from nnhw.reading import open_zip, parse_json
+from nnhw.reading import open_entry, open_zip, parse_json
 
 _SAVE_AGAIN = "export the model again and save it with torch.export.save of torch 2.9 or newer"
 _INPUT_ELEMENTS_MAX = 1 << 28
 """Elements of an example input that is made for a program: 1 GiB of float32."""
 _REPEATED_ELEMENTS_MAX = 1 << 20
 """Most elements of all tensors together for which the archive has no bytes, as for an expanded constant."""
+
+_ITEM_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 2, 7: 4, 8: 8, 9: 4, 10: 8, 11: 16, 12: 1, 13: 2, 28: 2, 34: 4, 35: 8}
+"""Numbers of types in an archive --> bytes of an element; of others, which torch may add, at least one is needed."""
 
 _MODEL = "models/model.json"
 _WEIGHTS = "data/weights/model_weights_config.json"
@@ -92,7 +95,7 @@ def _rewritten(path: Path) -> tuple[bytes, set[str]]:
     try:
         with open_zip(path) as archive:
             # Without the folder that all of them are in.
-            entries = {name.partition("/")[2]: archive.read(name) for name in archive.namelist()}
+            entries = {info.filename.partition("/")[2]: open_entry(archive, info).read() for info in archive.infolist()}
     except (OSError, ValueError) as error:
         raise InputError(f"{path} is not a .pt2 archive: {error}; {_SAVE_AGAIN}") from error
     _check_names(entries, path)
@@ -144,19 +147,46 @@ def _pickled(entries: dict[str, bytes], path: Path) -> Iterator[NnhwError]:
 
 
 def _check_sizes(entries: dict[str, bytes], path: Path) -> None:
-    """Raise InputError where tensors claim many more elements than there are bytes, as torch would allocate them."""
-    claimed = 0
-    for config in (_WEIGHTS, _CONSTANTS):
+    """Raise InputError where tensors have fewer bytes than they need, or claim many more elements than there are bytes.
+
+    torch takes zeros for a tensor without bytes, and allocates what an expanded one claims.
+    """
+    claimed, problems = 0, list[NnhwError]()
+    for config, kind in ((_WEIGHTS, "weight"), (_CONSTANTS, "constant")):
         table = _json(entries, config, path)["config"] if config in entries else {}
-        for entry in table.values():
+        for name, entry in table.items():
             content = entries[f"{config.rpartition('/')[0]}/{entry['path_name']}"]
-            sizes = [size for key, size in _pairs(_pick(entry, "tensor_meta", "sizes")) if key == "as_int"]
-            if not all(type(size) is int for size in sizes):
+            sizes, strides, start = (
+                [size for key, size in _pairs(_pick(entry, "tensor_meta", part)) if key == "as_int"]
+                for part in ("sizes", "strides", "storage_offset")
+            )
+            if not all(type(size) is int and size >= 0 for size in (*sizes, *strides, *start)):
                 raise InputError(f"{path}: the sizes of a tensor are damaged; {_SAVE_AGAIN}")
             # Elements and bytes are compared, for an element has at least one byte.
             claimed += max(0, math.prod(sizes) - len(content))
+            if problem := _lack(sizes, strides, start, _pick(entry, "tensor_meta", "dtype"), len(content)):
+                problems.append(InputError(f"{path} has {problem} of {kind} '{name}'; {_SAVE_AGAIN}"))
     if claimed > _REPEATED_ELEMENTS_MAX:
         raise InputError(f"{path} holds tensors that claim {claimed} elements more than it has bytes; {_SAVE_AGAIN}")
+    raise_all(problems)
+
+
+def _lack(sizes: list[int], strides: list[int], start: list[int], dtype: Any, given: int) -> str:
+    """Return what is wrong with the bytes of a tensor; empty if there are enough of them.
+
+    Parameters
+    ----------
+    start: the offset of its first element, as a list of one.
+    dtype: number of its type in the archive.
+    given: bytes that are there.
+    """
+    if len(sizes) != len(strides) or len(start) != 1 or type(dtype) is not int:
+        return "a damaged description"
+    if 0 in sizes:
+        return ""
+    last = start[0] + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
+    needed = (last + 1) * _ITEM_BYTES.get(dtype, 1)
+    return "" if given >= needed else f"{given} of the {needed} bytes"
 
 
 def _pick(table: Any, *keys: str) -> Any:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from nnhw.errors import InputError
+from nnhw.reading import open_zip
 
 STATE, EXAMPLE = "state", "example_input"
 """Keys of a file of weights: the model's `state_dict`, and an example input [batch, ..]."""
@@ -83,6 +84,9 @@ def fill(model: nn.Module, path: Path) -> tuple[nn.Module, torch.Tensor]:
 def load_weights(path: Path) -> tuple[dict[str, Any], torch.Tensor]:
     """Return the state and the example input that `save_weights` wrote. Raises: see `restore`."""
     try:
+        # torch takes memory for what entries of the archive claim.
+        with open_zip(path):
+            pass
         # weights_only: the file may be anybody's, and unpickling it in full could run code.
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:

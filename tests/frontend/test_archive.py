@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from nnhw.frontend.archive import load_archive
 from nnhw.ir import graph_hash, run
 from nnhw.nn import QuantLinear, Sign
 from tests.frontend.models import binary_mlp, images, mixed_cnn
+from tests.test_reading import lying
 
 SAVE_AGAIN = "export the model again and save it with torch.export.save of torch 2.9 or newer"
 MODEL = "net/models/model.json"
@@ -241,6 +243,58 @@ def test_load_archive_refuses_entries_that_unpack_to_much_more(archive: bytes, t
         f"{path} is not a .pt2 archive: its compressed entries unpack to {80 << 20} bytes; at most {64 << 20} are "
         f"accepted: save it without compression; {SAVE_AGAIN}"
     )
+
+
+def test_load_archive_refuses_an_entry_that_unpacks_to_more_than_it_claims(
+    archive: bytes, tmp_path: Path, mark: Path
+) -> None:
+    path = tmp_path / "net.pt2"
+    path.write_bytes(archive)
+    lying(path, "net/data/weights/weight_99", bytes(64 << 20), 4)
+    tracemalloc.start()
+    message = message_of(path, mark)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert message == (
+        f"{path} is not a .pt2 archive: its entry 'net/data/weights/weight_99' claims 4 bytes, and unpacks to another "
+        f"number; {SAVE_AGAIN}"
+    )
+    assert peak < 4 << 20
+
+
+@pytest.mark.parametrize(("left", "said"), [(0, "has 0 of the 3072 bytes"), (3068, "has 3068 of the 3072 bytes")])
+def test_load_archive_refuses_a_weight_without_all_of_its_bytes(
+    archive: bytes, tmp_path: Path, mark: Path, left: int, said: str
+) -> None:
+    """torch itself takes zeros for a weight without bytes."""
+
+    def change(entries: dict[str, bytes]) -> None:
+        entry = json.loads(entries[WEIGHTS])["config"]["2.weight"]
+        name = f"net/data/weights/{entry['path_name']}"
+        entries[name] = entries[name][:left]
+
+    path = changed(archive, tmp_path / "net.pt2", change)
+    assert message_of(path, mark) == f"{path} {said} of weight '2.weight'; {SAVE_AGAIN}"
+
+
+def test_load_archive_takes_tensors_of_no_elements_and_repeated_ones(tmp_path: Path) -> None:
+    """Both have fewer bytes than a tensor of their shape has elements."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.sign, self.fc = Sign(), QuantLinear(64, 3)
+            self.register_buffer("none", torch.zeros(0))
+            self.register_buffer("same", torch.ones(1).expand(100))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.fc(self.sign(x.flatten(1))) + self.same[:3] + self.none.sum()  # type: ignore[no-any-return]
+
+    torch.export.save(torch.export.export(Net().eval(), (images(),), strict=False), tmp_path / "net.pt2")
+    program = load_archive(tmp_path / "net.pt2")
+    state = program.state_dict
+    assert state["none"].shape == (0,)
+    assert torch.equal(state["same"], torch.ones(100))
 
 
 def test_load_archive_refuses_tensors_that_claim_more_than_there_is(archive: bytes, tmp_path: Path, mark: Path) -> None:

@@ -28,8 +28,8 @@ from tests.frontend.doors_table import check_row
 from tests.sim.test_benches import pytestmark as needs_simulator
 
 pytest.importorskip("tflite", reason="needs tflite: pip install 'nnhw[tflite]'")
-from nnhw.frontend.tflite import TfliteModel, evaluator, fixed_point, kernels, load, parse_model
-from tests.frontend.tflite_cases import FILES, behind, cases, joined, network
+from nnhw.frontend.tflite import TfliteModel, curves, evaluator, fixed_point, kernels, load, parse_model
+from tests.frontend.tflite_cases import FILES, FORMS, behind, cases, joined, network, refusal
 from tests.frontend.tflite_cases import split as split_file
 from tests.frontend.tflite_models import File
 
@@ -40,16 +40,21 @@ DATA = Path(os.environ.get("NNHW_DATA", "/nonexistent"), "tflite_small")
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="NNHW_DATA does not name a folder with tflite_small")
 
 
-def refusal(file: File) -> str:
-    """Return what is said of a file that is refused."""
-    with pytest.raises(NnhwError) as raised:
-        network(file)
-    return str(raised.value)
-
-
 @pytest.mark.parametrize("case", rows(cases()))
 def test_tflite_case_is_built_and_equal_or_refused_by_name(case: Case) -> None:
     check(case)
+
+
+@pytest.mark.parametrize("rounding", ["double", "single"])
+@pytest.mark.parametrize("name", FORMS)
+def test_operators_whose_sizes_all_differ_equal_their_kernels(name: str, rounding: str) -> None:
+    model, _ = network(FORMS[name](), rounding)
+    given = model.file.tensors[model.file.input]
+    codes = np.random.default_rng(3).integers(given.distances.low, given.distances.high + 1, (16, *given.shape[1:]))
+    numbers = codes * given.scale
+    result = evaluator(model)(numbers).result
+    assert len(np.unique(result)) > 16
+    np.testing.assert_array_equal(model(torch.from_numpy(numbers)).numpy(), result)
 
 
 def test_page_counts_the_cases_as_they_are() -> None:
@@ -178,6 +183,36 @@ def test_fixed_point_functions_are_those_of_real_numbers() -> None:
         real = x / 2**27
         assert abs(fixed_point.logistic(x) / 2**31 - 1 / (1 + np.exp(-real))) < 1e-6
         assert abs(fixed_point.tanh(x) / 2**31 - np.tanh(real)) < 1e-6
+
+
+def test_fixed_point_functions_are_those_of_the_kernels() -> None:
+    numbers = [*np.random.default_rng(2).integers(-(1 << 31) + 1, 1 << 31, 2000).tolist(), 0, 1, -1, (1 << 31) - 1]
+    assert curves.logistic(np.array(numbers)).tolist() == [fixed_point.logistic(x) for x in numbers]
+    assert curves.tanh(np.array(numbers)).tolist() == [fixed_point.tanh(x) for x in numbers]
+
+
+@pytest.mark.parametrize("rounding", ["double", "single"])
+@pytest.mark.parametrize(
+    ("kind", "scale", "zero", "options"),
+    [
+        ("LOGISTIC", 1 / 256, -128, {}),
+        ("TANH", 1 / 128, 0, {}),
+        ("LEAKY_RELU", 0.04, 5, {"Alpha": 0.1}),
+        ("LEAKY_RELU", 0.2, 5, {"Alpha": 1.7}),
+        ("HARD_SWISH", 0.04, -80, {}),
+        ("HARD_SWISH", 0.3, 20, {}),
+    ],
+)
+def test_functions_of_one_code_equal_their_kernels_for_all_codes(
+    kind: str, scale: float, zero: int, options: dict[str, float], rounding: str
+) -> None:
+    for of_input in (0.003, 0.02, 0.05, 0.3):
+        for at in (-128, -3, 127):
+            file = File(1, 256, scale=of_input, zero=at)
+            file.apply(kind, [file.input], (1, 256), scale, zero, **options)
+            model, _ = network(file, rounding)
+            numbers = ((np.arange(256.0) - 128 - at) * np.float64(np.float32(of_input))).reshape(1, 256)
+            np.testing.assert_array_equal(model(torch.from_numpy(numbers)).numpy(), evaluator(model)(numbers).result)
 
 
 @given(st.integers(-(1 << 31), (1 << 31) - 1), st.integers(1 << 30, (1 << 31) - 1), st.integers(-31, 0), st.booleans())

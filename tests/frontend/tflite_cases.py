@@ -6,8 +6,12 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import pytest
+import tflite
 from torch import Tensor, nn
 
+from nnhw.errors import NnhwError
 from nnhw.frontend.tflite import TfliteModel, parse_model
 from nnhw.frontend.tflite.module import example_of
 from tests.frontend.cases import Case
@@ -21,6 +25,13 @@ def network(file: File, rounding: str = "double") -> tuple[nn.Module, Tensor]:
     """Return what the door makes of a file, and its example input."""
     model = parse_model(file.bytes(), "net.tflite")
     return TfliteModel(model, rounding).eval(), example_of(model)
+
+
+def refusal(file: File) -> str:
+    """Return what is said of a file that is refused."""
+    with pytest.raises(NnhwError) as raised:
+        network(file)
+    return str(raised.value)
 
 
 def conv(**options: Any) -> File:
@@ -188,6 +199,91 @@ def transposed(padding: str) -> File:
     file.layer("TRANSPOSE_CONV", file.input, (3, 3, 3, 2), (1, *size, 3), Padding=padding, StrideW=2, StrideH=2)
     return file
 
+
+def one(kind: str, shape: tuple[int, ...], weights: tuple[int, ...], made: tuple[int, ...], **options: Any) -> File:
+    """Return one layer with weights."""
+    file = File(*shape)
+    file.layer(kind, file.input, weights, made, **options)
+    return file
+
+
+def window(kind: str, shape: tuple[int, ...], made: tuple[int, ...], **options: Any) -> File:
+    """Return one pooling."""
+    file = File(*shape)
+    file.apply(kind, [file.input], made, **options)
+    return file
+
+
+def halves() -> File:
+    """Return a layer with weights of 4 bits, an odd number of them."""
+    file = File(1, 3, 3, 1)
+    codes = file.rng.integers(-7, 8, (3, 3, 3, 1))
+    even = np.append(codes.reshape(-1), 0) & 15
+    w = file.tensor("weights", codes.shape, "int8", ([0.01, 0.02, 0.015], [0, 0, 0], 0), codes)
+    file.buffers[-1] = (even[::2] | even[1::2] << 4).astype(np.uint8).tobytes()
+    file.tensors[w] = (codes.shape, tflite.TensorType.INT4, *file.tensors[w][2:])
+    file.apply("CONV_2D", [file.input, w], (1, 3, 3, 3), 0.05, **SAME)
+    return file
+
+
+def sloped() -> File:
+    file = File(1, 8)
+    file.apply("SOFTMAX", [file.input], (1, 8), 1 / 256, -128, Beta=0.5)
+    return file
+
+
+def bordered() -> File:
+    """Return a border of another value than 0.0, of four widths."""
+    file = File(1, 3, 4, 2)
+    value = file.tensor("value", (1,), "int8", (0.05, -3, 0), np.array([77]))
+    file.apply("PADV2", [file.input, file.integers((0, 0), (1, 2), (3, 0), (0, 0)), value], (1, 6, 7, 2))
+    return file
+
+
+ROWS, COLUMNS = {"StrideH": 2, "StrideW": 1}, {"StrideH": 1, "StrideW": 3}
+FORMS: dict[str, Callable[[], File]] = {
+    "conv_of_unequal_strides_same": lambda: one(
+        "CONV_2D", (1, 7, 8, 2), (3, 4, 3, 2), (1, 4, 8, 3), Padding="SAME", **ROWS
+    ),
+    "conv_of_unequal_strides_valid": lambda: one(
+        "CONV_2D", (1, 7, 8, 2), (3, 2, 3, 2), (1, 6, 2, 3), Padding="VALID", **COLUMNS
+    ),
+    "conv_of_unequal_dilations": lambda: one(
+        "CONV_2D", (1, 9, 8, 2), (3, 3, 3, 2), (1, 9, 8, 3), DilationHFactor=3, DilationWFactor=2, **SAME
+    ),
+    "conv_of_unequal_dilations_valid": lambda: one(
+        "CONV_2D", (1, 9, 8, 2), (3, 3, 3, 2), (1, 3, 6, 3), DilationHFactor=3, **VALID
+    ),
+    "conv_of_groups": lambda: one("CONV_2D", (1, 5, 4, 6), (4, 3, 3, 3), (1, 5, 4, 4), **SAME),
+    "depthwise_of_two_each": lambda: one(
+        "DEPTHWISE_CONV_2D", (1, 6, 5, 3), (1, 3, 2, 6), (1, 3, 5, 6), DepthMultiplier=2, Padding="SAME", **ROWS
+    ),
+    "depthwise_dilated": lambda: one(
+        "DEPTHWISE_CONV_2D", (1, 6, 7, 3), (1, 2, 3, 3), (1, 3, 5, 3), DepthMultiplier=1, DilationHFactor=3, **VALID
+    ),
+    "transposed_of_unequal_strides": lambda: one(
+        "TRANSPOSE_CONV", (1, 4, 3, 2), (3, 5, 7, 2), (1, 8, 9, 3), Padding="SAME", StrideH=2, StrideW=3
+    ),
+    "transposed_of_unequal_strides_valid": lambda: one(
+        "TRANSPOSE_CONV", (1, 4, 3, 2), (3, 3, 4, 2), (1, 6, 10, 3), Padding="VALID", **COLUMNS
+    ),
+    "dense_of_rows": lambda: one("FULLY_CONNECTED", (1, 3, 8), (5, 8), (1, 3, 5), KeepNumDims=True),
+    "max_pool_of_unequal_windows": lambda: window(
+        "MAX_POOL_2D", (1, 7, 8, 2), (1, 4, 8, 2), Padding="SAME", FilterHeight=3, FilterWidth=2, **ROWS
+    ),
+    "max_pool_valid_relu6": lambda: window(
+        "MAX_POOL_2D", (1, 7, 8, 2), (1, 5, 3, 2), Padding="VALID", FilterHeight=3, FilterWidth=2,
+        FusedActivationFunction="RELU6", **COLUMNS,
+    ),
+    "average_pool_of_unequal_windows": lambda: window(
+        "AVERAGE_POOL_2D", (1, 7, 8, 2), (1, 3, 5, 2), Padding="VALID", FilterHeight=2, FilterWidth=4,
+        FusedActivationFunction="RELU", **ROWS,
+    ),
+    "weights_of_4_bits": halves,
+    "softmax_of_beta": sloped,
+    "border_of_a_value": bordered,
+}  # fmt: skip
+"""Names --> files of one operator, in which no size, stride or width can take the place of another one."""
 
 FILES: dict[str, Callable[[], File]] = {
     "conv_same": lambda: conv(**SAME),

@@ -223,6 +223,8 @@ class File:
 
 
 def _number(field: str, value: Any) -> Any:
+    if isinstance(value, int):
+        return value
     if field == "Padding":
         return getattr(tflite.Padding, value)
     if field == "FusedActivationFunction":

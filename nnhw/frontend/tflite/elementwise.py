@@ -233,7 +233,7 @@ def leaky(site: Site) -> nn.Module:
     """Build a LEAKY_RELU."""
     x, made = site.given(0), site.made
     site.check_codes(x, made)
-    alpha = site.option("Alpha", 0.0)
+    alpha = site.option("Alpha")
     if not 0 <= alpha < math.inf:
         raise site.refusal(f"has the slope {alpha}; slopes of 0 or more are supported")
     plain, below = (quantized_multiplier(factor * x.scale / made.scale) for factor in (1.0, alpha))
@@ -297,7 +297,7 @@ def softmax(site: Site) -> nn.Module:
     site.check_codes(x, made)
     if (made.scale, made.zero_point) != (1 / 256, -128):
         raise site.refusal(f"has a result of scale {made.scale} and zero point {made.zero_point}, not 1/256 and -128")
-    factor = softmax_factor(x.scale, float(site.option("Beta", 1.0)), site.rounding)
+    factor = softmax_factor(x.scale, float(site.option("Beta")), site.rounding)
     if factor is None:
         raise site.refusal("has a scale so small, or a beta so small, that its kernel refuses it; convert it again")
     return Probabilities(*factor)

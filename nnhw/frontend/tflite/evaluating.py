@@ -53,11 +53,6 @@ class TfliteEvaluator(Evaluator):
         # Behind DEQUANTIZE only the shape changes: other operators on floats were refused.
         if source.type == "FLOAT32":
             return inputs[0].reshape(len(inputs[0]), *file.made(operator).shape[1:])
-        if operator.kind not in KERNELS:
-            # Functions of one code have no kernel (see KERNELS): the module's own table is read, which `fixed_point`
-            # has made.
-            layer = self.model.layer(operator)
-            return layer(torch.from_numpy(inputs[0].astype(np.float64))).numpy().astype(np.int64)
         return KERNELS[operator.kind](Kernel(file, operator, self.model.rounding, note), *inputs)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from . import fixed_point
+from . import curves, fixed_point
 from .model_file import FileOperator, FileTensor, ModelFile
 
 Array = np.ndarray
@@ -52,9 +52,9 @@ class Kernel:
         assert data is not None
         return data.astype(np.int64)
 
-    def option(self, name: str, default: Any) -> Any:
+    def option(self, name: str) -> Any:
         """Return an option by the format's name."""
-        return self.operator.options.get(name, default)
+        return self.operator.options[name]
 
     def weights(self, taps: Array) -> None:
         """Note weights [outputs, inputs / groups, ..], in PyTorch's order, as codes of a quantizer with scale 1."""
@@ -126,7 +126,7 @@ def scaled(x: Array, multiplier: Array, exponent: Array, rounding: str) -> Array
 
 def activation(kernel: Kernel) -> tuple[int, int]:
     """Return the least and the greatest distance that an operator's fused activation lets through."""
-    made, kind = kernel.made, kernel.option("FusedActivationFunction", "NONE")
+    made, kind = kernel.made, kernel.operator.options.get("FusedActivationFunction", "NONE")
     limits = {"RELU": (0.0, math.inf), "RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0)}.get(
         kind, (-math.inf, math.inf)
     )
@@ -151,7 +151,7 @@ def _windows(x: Array, kernel: tuple[int, int], stride: tuple[int, int], dilatio
 def _padded(
     kernel: Kernel, x: Array, spans: Sequence[int], stride: Sequence[int], dilation: Sequence[int], value: int = 0
 ) -> Array:
-    if kernel.option("Padding", "SAME") == "VALID":
+    if kernel.option("Padding") == "VALID":
         return x
     widths = []
     for size, span, step, gap in zip(x.shape[1:3], spans, stride, dilation, strict=True):
@@ -182,8 +182,8 @@ def convolution(kernel: Kernel, x: Array) -> Array:
         taps, groups = taps.transpose(3, 1, 2, 0), x.shape[3]
     else:
         groups = x.shape[3] // taps.shape[3]
-    stride = kernel.option("StrideH", 1), kernel.option("StrideW", 1)
-    dilation = kernel.option("DilationHFactor", 1), kernel.option("DilationWFactor", 1)
+    stride = kernel.option("StrideH"), kernel.option("StrideW")
+    dilation = kernel.option("DilationHFactor"), kernel.option("DilationWFactor")
     kernel.weights(taps.transpose(0, 3, 1, 2))
     seen = _windows(_padded(kernel, x, taps.shape[1:3], stride, dilation), taps.shape[1:3], stride, dilation)
     depth, outputs = taps.shape[3], len(taps) // groups
@@ -203,7 +203,7 @@ def convolution(kernel: Kernel, x: Array) -> Array:
 def transposed(kernel: Kernel, x: Array) -> Array:
     """TRANSPOSE_CONV: each element adds its multiple of the kernel to the result."""
     taps, shape = kernel.constant(1), kernel.made.shape
-    stride = kernel.option("StrideH", 1), kernel.option("StrideW", 1)
+    stride = kernel.option("StrideH"), kernel.option("StrideW")
     kernel.weights(taps.transpose(3, 0, 1, 2))
     spans = [
         max((size - 1) * step + span, made)
@@ -215,10 +215,7 @@ def transposed(kernel: Kernel, x: Array) -> Array:
             rows = slice(row, row + (x.shape[1] - 1) * stride[0] + 1, stride[0])
             columns = slice(column, column + (x.shape[2] - 1) * stride[1] + 1, stride[1])
             sums[:, rows, columns] += x @ taps[:, row, column].T
-    starts = [
-        (a - b) // 2 if kernel.option("Padding", "SAME") == "SAME" else 0
-        for a, b in zip(spans, shape[1:3], strict=True)
-    ]
+    starts = [(a - b) // 2 if kernel.option("Padding") == "SAME" else 0 for a, b in zip(spans, shape[1:3], strict=True)]
     part = sums[:, starts[0] : starts[0] + shape[1], starts[1] : starts[1] + shape[2]]
     return kernel.requantized(part + _bias(kernel, 3), _factors(kernel, kernel.tensor(2), kernel.tensor(1)))
 
@@ -241,8 +238,8 @@ def fully_connected(kernel: Kernel, x: Array) -> Array:
 
 def max_pool(kernel: Kernel, x: Array) -> Array:
     """MAX_POOL_2D."""
-    spans = kernel.option("FilterHeight", 1), kernel.option("FilterWidth", 1)
-    stride = kernel.option("StrideH", 1), kernel.option("StrideW", 1)
+    spans = kernel.option("FilterHeight"), kernel.option("FilterWidth")
+    stride = kernel.option("StrideH"), kernel.option("StrideW")
     # The border is below any distance.
     seen = _windows(_padded(kernel, x, spans, stride, (1, 1), -(1 << 30)), spans, stride)
     return kernel.clamped(seen.max(axis=(4, 5)), *activation(kernel))
@@ -250,8 +247,8 @@ def max_pool(kernel: Kernel, x: Array) -> Array:
 
 def average_pool(kernel: Kernel, x: Array) -> Array:
     """AVERAGE_POOL_2D: the mean of codes, which are no distances here, rounded half away from zero."""
-    spans = kernel.option("FilterHeight", 1), kernel.option("FilterWidth", 1)
-    stride, zero = (kernel.option("StrideH", 1), kernel.option("StrideW", 1)), kernel.made.zero_point
+    spans = kernel.option("FilterHeight"), kernel.option("FilterWidth")
+    stride, zero = (kernel.option("StrideH"), kernel.option("StrideW")), kernel.made.zero_point
     # Every window is whole: others were refused when the layer was built.
     count = spans[0] * spans[1]
     total = (_windows(x, spans, stride) + zero).sum(axis=(4, 5))
@@ -334,10 +331,46 @@ def limited(kernel: Kernel, x: Array) -> Array:
     return codes
 
 
+def logistic(kernel: Kernel, x: Array) -> Array:
+    """LOGISTIC and TANH."""
+    is_tanh = kernel.operator.kind == "TANH"
+    factor = factor_of(kernel.tensor(0).scale * 2.0**27)
+    # Beyond 4 integer bits both functions are at their ends.
+    reach = math.floor(15 * 2**27 / 2 ** factor[1])
+    inside = np.clip(x, 1 - reach, reach - 1)
+    fine = scaled(inside, np.array(factor[0]), np.array(factor[1]), kernel.rounding)
+    if is_tanh:
+        return np.where(
+            np.abs(x) < reach, np.clip(curves.divided(curves.tanh(fine), 24), -128, 127), ends(x, -128, 127)
+        )
+    return np.where(np.abs(x) < reach, np.clip(curves.divided(curves.logistic(fine), 23), 0, 255), ends(x, 0, 255))
+
+
+def ends(x: Array, low: int, high: int) -> Array:
+    """Return the end of a range on the side on which x is."""
+    return np.where(x < 0, low, high)
+
+
+def leaky(kernel: Kernel, x: Array) -> Array:
+    """LEAKY_RELU."""
+    real = kernel.tensor(0).scale, kernel.made.scale
+    plain, below = factor_of(real[0] / real[1]), factor_of(kernel.option("Alpha") * real[0] / real[1])
+    parts = [scaled(x, np.array(factor[0]), np.array(factor[1]), kernel.rounding) for factor in (plain, below)]
+    return np.clip(np.where(x < 0, parts[1], parts[0]), kernel.made.distances.low, kernel.made.distances.high)
+
+
+def hard_swish(kernel: Kernel, x: Array) -> Array:
+    """HARD_SWISH."""
+    fine = np.float32(kernel.tensor(0).scale) * np.float32(1 / 128)
+    factors = [factor_of(float(fine / np.float32(unit))) for unit in (kernel.made.scale, 3 / 32768)]
+    made = curves.hard_swish(x, *factors)
+    return np.clip(made, kernel.made.distances.low, kernel.made.distances.high)
+
+
 def softmax(kernel: Kernel, x: Array) -> Array:
     """SOFTMAX along the last axis, one Python integer at a time."""
     real = min(
-        float(kernel.option("Beta", 1.0)) * kernel.tensor(0).scale * (1 << 26),
+        float(kernel.option("Beta")) * kernel.tensor(0).scale * (1 << 26),
         float((1 << (30 if kernel.rounding == "single" else 31)) - 1),
     )
     factor = factor_of(real)
@@ -371,13 +404,13 @@ def bordered(kernel: Kernel, x: Array) -> Array:
 
 def joined(kernel: Kernel, *parts: Array) -> Array:
     """CONCATENATION."""
-    return kernel.clamped(np.concatenate(parts, axis=kernel.option("Axis", 0)), *activation(kernel))
+    return kernel.clamped(np.concatenate(parts, axis=kernel.option("Axis")), *activation(kernel))
 
 
 def sliced(kernel: Kernel, x: Array) -> Array:
     """STRIDED_SLICE."""
     begin, end = (kernel.constant(place).reshape(-1).tolist() for place in (1, 2))
-    no_begin, no_end, one = (kernel.option(f"{name}Mask", 0) for name in ("Begin", "End", "ShrinkAxis"))
+    no_begin, no_end, one = (kernel.option(f"{name}Mask") for name in ("Begin", "End", "ShrinkAxis"))
     ranges: list[slice] = [slice(None)]
     for axis in range(1, x.ndim):
         low, high, _ = slice(
@@ -423,6 +456,10 @@ KERNELS: Mapping[str, Callable[..., Any]] = {
     "QUANTIZE": rectified,
     "MAXIMUM": limited,
     "MINIMUM": limited,
+    "LOGISTIC": logistic,
+    "TANH": logistic,
+    "LEAKY_RELU": leaky,
+    "HARD_SWISH": hard_swish,
     "SOFTMAX": softmax,
     "PAD": bordered,
     "PADV2": bordered,
@@ -435,4 +472,4 @@ KERNELS: Mapping[str, Callable[..., Any]] = {
     "TRANSPOSE": _permuted,
     "RESIZE_NEAREST_NEIGHBOR": _repeated,
 }
-"""Operators of codes --> their kernels. Functions of one code have none: their layers are tables, which are read."""
+"""Operators of codes --> their kernels."""

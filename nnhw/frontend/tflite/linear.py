@@ -138,12 +138,18 @@ def depthwise(site: Site) -> nn.Module:
     x, weights, codes = _operands(site)
     if len(x.shape) != 4 or codes.ndim != 4 or codes.shape[0] != 1 or codes.shape[3] % x.shape[3]:
         raise site.refusal(f"has weights of shape {list(codes.shape)} for {list(x.shape)}; convert the model again")
+    # The shapes say it, too; TFLite Micro goes by the option. Some converters leave it out.
+    stated, outputs = site.option("DepthMultiplier"), codes.shape[3]
+    if stated not in (0, outputs // x.shape[3]):
+        raise site.refusal(
+            f"states a depth multiplier of {stated}, and makes {outputs} of {x.shape[3]} channels; convert it again"
+        )
     return _convolution(site, x, weights, codes.transpose(3, 0, 1, 2), x.shape[3], 3)
 
 
 def _convolution(site: Site, x: FileTensor, weights: FileTensor, taps: np.ndarray, groups: int, axis: int) -> nn.Module:
-    stride = site.option("StrideH", 1), site.option("StrideW", 1)
-    dilation = site.option("DilationHFactor", 1), site.option("DilationWFactor", 1)
+    stride = site.option("StrideH"), site.option("StrideW")
+    dilation = site.option("DilationHFactor"), site.option("DilationWFactor")
     if min(*stride, *dilation) < 1:
         raise site.refusal(f"has the stride {stride} and the dilation {dilation}, which are at least 1")
     sizes = zip(x.shape[1:3], taps.shape[2:], stride, dilation, strict=True)
@@ -167,14 +173,19 @@ def transposed(site: Site) -> nn.Module:
         raise site.refusal(f"has weights of shape {list(codes.shape)} for {list(x.shape)}; convert the model again")
     if tuple(site.constant(0).reshape(-1).tolist()) != site.made.shape or site.made.shape[3:] != codes.shape[:1]:
         raise site.refusal(f"states another shape of its result than {list(site.made.shape)}; convert the model again")
-    stride = site.option("StrideH", 1), site.option("StrideW", 1)
+    stride = site.option("StrideH"), site.option("StrideW")
     start = []
     for size, span, step, made in zip(x.shape[1:3], codes.shape[1:3], stride, site.made.shape[1:3], strict=True):
         rest = (size - 1) * step + span - made
-        if step < 1 or rest < 0:
-            raise site.refusal(f"makes {made} of {size} with a kernel of {span} and stride {step}; convert it again")
+        # The convolution that it transposes goes from `made` to `size`, rounded up.
+        reach = made if padding(site) == "SAME" else made - span + 1
+        if step < 1 or rest < 0 or -(-reach // step) != size:
+            raise site.refusal(
+                f"makes {made} of {size} with a kernel of {span}, stride {step} and padding {padding(site)}; convert "
+                f"it again"
+            )
         # Of an odd rest TFLite cuts one more off behind, as it pads convolutions.
-        start.append(rest // 2 if site.option("Padding", "SAME") == "SAME" else 0)
+        start.append(rest // 2 if padding(site) == "SAME" else 0)
     taps = codes.transpose(3, 0, 1, 2)
     rescaled = _rescaled(site, x, weights, codes, 0, 3)
     return TransposedConvolution(taps, rescaled, stride, (start[0], start[1]), site.made.shape[1:3])  # type: ignore[arg-type]
@@ -184,15 +195,25 @@ def fully_connected(site: Site) -> nn.Module:
     """Build a FULLY_CONNECTED."""
     x, weights, codes = _operands(site)
     elements = math.prod(x.shape[1:])
-    if site.option("WeightsFormat", 0) != 0 or codes.ndim != 2 or elements % codes.shape[1]:
+    if site.option("WeightsFormat") != 0 or codes.ndim != 2 or elements % codes.shape[1]:
         raise site.refusal(f"has weights of shape {list(codes.shape)} for {list(x.shape)}; convert the model again")
     rows = elements // codes.shape[1]
-    if math.prod(site.made.shape[1:]) != rows * len(codes) or site.made.shape[0] != x.shape[0]:
+    kept = x.shape[1:-1] if site.option("KeepNumDims") else ()
+    if math.prod(kept) != rows:
         raise site.refusal(
             f"makes {list(site.made.shape)} of {list(x.shape)}, where rows of an image become images; keep its axes "
             f"(keep_num_dims)"
         )
+    check_shape(site, (*kept, len(codes)))
     return FullyConnected(codes, _rescaled(site, x, weights, codes, 0), rows, site.made.shape[1:])
+
+
+def padding(site: Site) -> str:
+    """Return the padding of an operator, SAME or VALID. Raises: CaptureError if the file states none of them."""
+    stated: str = site.option("Padding")
+    if stated not in ("SAME", "VALID"):
+        raise site.refusal(f"has the padding {stated}; SAME and VALID are supported")
+    return stated
 
 
 def border(site: Site, size: int, span: int, stride: int, dilation: int = 1) -> tuple[int, int]:
@@ -203,7 +224,7 @@ def border(site: Site, size: int, span: int, stride: int, dilation: int = 1) -> 
     size: of the input along the axis.
     span: of the kernel.
     """
-    if site.option("Padding", "SAME") == "VALID":
+    if padding(site) == "VALID":
         return 0, 0
     total = max((-(-size // stride) - 1) * stride + (span - 1) * dilation + 1 - size, 0)
     return total // 2, total - total // 2
@@ -258,7 +279,8 @@ def _rescaled(
     scales, outputs = weights.quantization.scale, len(taps)
     if len(scales) > 1 and (weights.quantization.axis != axis or len(scales) != outputs):
         raise site.refusal(
-            f"has {len(scales)} scales along axis {weights.quantization.axis} of its weights, not {axis}"
+            f"has {len(scales)} scales along axis {weights.quantization.axis} of its weights {list(weights.shape)}, "
+            f"and needs {outputs} along axis {axis}; convert the model again"
         )
     if len(scales) == 1 and site.operator.kind == "FULLY_CONNECTED":
         factors = [float(np.float32(x.scale) * scales[0]) / site.made.scale]  # the product in float32, as TFLite has it

@@ -92,8 +92,12 @@ def _built(site: Site) -> nn.Module:
     if len(site.operator.outputs) > 1 and site.operator.kind != "SPLIT":
         raise site.refusal(f"has {len(site.operator.outputs)} results, and one is needed; convert the model again")
     layer = BUILDERS[site.operator.kind](site)
-    if all(tensor is None or tensor.data is not None for tensor in site.model.given(site.operator)):
+    computed = [tensor for tensor in site.model.given(site.operator) if tensor is not None and tensor.data is None]
+    if not computed:
         raise site.refusal("reads constants alone; convert the model again, with constant folding")
+    # Operators that move nothing keep the shape; the builders of all others have compared it.
+    if site.operator.kind in (*elementwise.BUILDERS, "QUANTIZE", "DEQUANTIZE"):
+        linear.check_shape(site, computed[0].shape[1:])
     return layer
 
 

@@ -202,6 +202,12 @@ def reshaped(site: Site) -> nn.Module:
         site.check_same(x, made)
     if x.shape[0] != made.shape[0] or math.prod(x.shape) != math.prod(made.shape):
         raise site.refusal(f"makes {list(made.shape)} of {list(x.shape)}, and the batch must stay the first axis")
+    # The result's shape stands in the file twice; -1 stands for what is left.
+    stated = site.optional(1) if site.operator.kind == "RESHAPE" else None
+    if stated is not None and stated.data is not None:
+        wanted = stated.data.reshape(-1).tolist()
+        if len(wanted) != len(made.shape) or any(a not in (-1, b) for a, b in zip(wanted, made.shape, strict=True)):
+            raise site.refusal(f"asks for the shape {wanted}, and makes {list(made.shape)}; convert the model again")
     return Reshaping(made.shape[1:])
 
 
@@ -253,8 +259,8 @@ def average_pool(site: Site) -> nn.Module:
 def _windows(site: Site) -> tuple[tuple[int, int], tuple[int, int], list[tuple[int, int]]]:
     x, made = site.given(0), site.made
     site.check_same(x, made)
-    kernel = site.option("FilterHeight", 1), site.option("FilterWidth", 1)
-    stride = site.option("StrideH", 1), site.option("StrideW", 1)
+    kernel = site.option("FilterHeight"), site.option("FilterWidth")
+    stride = site.option("StrideH"), site.option("StrideW")
     if min(*kernel, *stride) < 1 or len(x.shape) != 4:
         raise site.refusal(f"has windows of {kernel} with the stride {stride} over {list(x.shape)}; convert it again")
     ends = [border(site, *numbers) for numbers in zip(x.shape[1:3], kernel, stride, strict=True)]
@@ -275,8 +281,9 @@ def mean(site: Site) -> nn.Module:
     if not axes or 0 in axes or (rank == 4 and not set(axes) <= {1, 2}):
         raise site.refusal(f"goes over the axes {axes} of {list(x.shape)}; height and width, or rows, are supported")
     count = math.prod(x.shape[axis] for axis in axes)
-    if math.prod(made.shape) * count != math.prod(x.shape):
-        raise site.refusal(f"makes {list(made.shape)} of {list(x.shape)}; convert the model again")
+    sizes = [1 if axis in axes else size for axis, size in enumerate(x.shape)]
+    left = [axis for axis in range(1, rank) if site.option("KeepDims") or axis not in axes]
+    check_shape(site, tuple(sizes[axis] for axis in left))
     rescaled = RescaleCall([x.scale / made.scale], 0, *site.bounds(), site.rounding)
     multiplier, exponent = int(rescaled.multiplier), int(rescaled.exponent)
     # As TFLite does: the multiplier is divided by the count, after a shift left that keeps its bits.
@@ -290,7 +297,7 @@ def joined(site: Site) -> nn.Module:
     """Build a CONCATENATION."""
     parts = [site.given(place) for place in range(len(site.operator.inputs))]
     site.check_same(*parts, site.made)
-    axis = site.axis(site.option("Axis", 0), site.made)
+    axis = site.axis(site.option("Axis"), site.made)
     if axis == 0:
         raise site.refusal("joins along the batch; join along another axis")
     rests = {(*part.shape[:axis], *part.shape[axis + 1 :]) for part in (*parts, site.made)}
@@ -307,7 +314,7 @@ def repeated(site: Site) -> nn.Module:
     site.check_same(x, made)
     if len(x.shape) != 4:
         raise site.refusal(f"resizes {list(x.shape)}; images [batch, height, width, channels] are supported")
-    if site.option("AlignCorners", False):
+    if site.option("AlignCorners"):
         raise site.refusal("aligns corners; use align_corners=False")
     size = tuple(site.constant(1).reshape(-1).tolist())
     check_shape(site, (*size, x.shape[3]))
@@ -322,10 +329,10 @@ def sliced(site: Site) -> nn.Module:
     x, made = site.given(0), site.made
     site.check_same(x, made)
     begin, end, step = (site.constant(place).reshape(-1).tolist() for place in (1, 2, 3))
-    rank, masks = len(x.shape), [site.option(f"{name}Mask", 0) for name in ("Begin", "End", "ShrinkAxis")]
-    if site.option("EllipsisMask", 0) or site.option("NewAxisMask", 0) or len(begin) != rank or set(step) != {1}:
+    rank, masks = len(x.shape), [site.option(f"{name}Mask") for name in ("Begin", "End", "ShrinkAxis")]
+    if site.option("EllipsisMask") or site.option("NewAxisMask") or len(begin) != rank or set(step) != {1}:
         raise site.refusal(f"has the steps {step}; ranges of whole axes with step 1 are supported")
-    if site.option("Offset", False):
+    if site.option("Offset"):
         raise site.refusal("counts its ends from its starts (offset); convert it with ends that count from the first")
     starts, stops = [], []
     for axis, size in enumerate(x.shape):
@@ -341,8 +348,8 @@ def sliced(site: Site) -> nn.Module:
         or any(a >= b for a, b in zip(starts, stops, strict=True))
     ):
         raise site.refusal(f"takes {starts} to {stops} of {list(x.shape)}; the batch must stay whole")
-    if math.prod(b - a for a, b in zip(starts, stops, strict=True)) != math.prod(made.shape):
-        raise site.refusal(f"makes {list(made.shape)} of {list(x.shape)}; convert the model again")
+    sizes = [b - a for a, b in zip(starts, stops, strict=True)]
+    check_shape(site, tuple(size for axis, size in enumerate(sizes) if axis and not masks[2] >> axis & 1))
     return StridedSlice(tuple(starts[1:]), tuple(stops[1:]), made.shape[1:])
 
 
@@ -350,10 +357,19 @@ def split(site: Site) -> nn.Module:
     """Build a SPLIT, whose axis is its first input."""
     x, made = site.given(1), site.made
     axis, count = site.axis(int(site.constant(0).reshape(-1)[0]), x), len(site.operator.outputs)
+    if axis == 0 or x.shape[axis] % count or site.option("NumSplits") != count:
+        raise site.refusal(
+            f"cuts {list(x.shape)} along axis {axis} into {site.option('NumSplits')} parts, and has {count} results; "
+            f"as many equal parts are needed, and the batch must stay whole"
+        )
+    part = (*x.shape[:axis], x.shape[axis] // count, *x.shape[axis + 1 :])
     for index in site.operator.outputs:
         site.check_same(x, site.model.tensors[index])
-    if axis == 0 or x.shape[axis] != count * made.shape[axis]:
-        raise site.refusal(f"cuts {list(x.shape)} along axis {axis} into {count} parts; the batch must stay whole")
+        if site.model.tensors[index].shape != part:
+            raise site.refusal(
+                f"gives parts of shape {list(part)}, and the file states {list(site.model.tensors[index].shape)}; "
+                f"convert the model again"
+            )
     return SplitParts(axis, made.shape[axis])
 
 

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import tflite
 
-from nnhw.errors import InputError
+from nnhw.errors import InputError, raise_all
 
+from .beyond import WINDOW, Beyond, beyond_of
 from .model_file import FileOperator, FileTensor, ModelFile, Quantization
+from .second_reading import check_reading
 
 _IDENTIFIER = b"TFL3"
 _GREATEST_FILE = 1 << 28
@@ -47,7 +49,9 @@ def parse_model(data: bytes, title: str) -> ModelFile:
             f"{data[4:8]!r} in {len(data)} bytes; convert the model again"
         )
     try:
-        return _Reader(data, title).model()
+        model = _Reader(data, title).model()
+        check_reading(data, model)
+        return model
     except _MALFORMED as error:
         raise InputError(
             f"{title} is damaged: a part of it lies outside of the file, or is not what it should be "
@@ -93,12 +97,29 @@ class _Reader:
             raise self._refusal(
                 f"has version {self._file.Version()} of the format, and version 3 is read; convert it again"
             )
+        if self._file.SubgraphsLength():
+            self._check_kinds(self._file.Subgraphs(0))
         if self._file.SubgraphsLength() != 1:
             raise self._refusal(
                 f"has {self._file.SubgraphsLength()} graphs, and one is needed; loops and branches, which keep others, "
                 f"have no engine"
             )
         return self._file.Subgraphs(0)
+
+    def _check_kinds(self, graph: Any) -> None:
+        """Refuse operators that are more than a layer, before their tensors are read, which have forms of their own."""
+        found: dict[Beyond, list[str]] = {}
+        for place in range(self._count(graph.OperatorsLength(), "operators")):
+            entry = graph.Operators(place)
+            kind = self._kind(entry.OpcodeIndex())
+            beyond = beyond_of(kind)
+            if beyond is not None:
+                # Some have no result and some no input; CALL_ONCE has neither.
+                ends = [getattr(entry, end)(0) for end in ("Outputs", "Inputs") if getattr(entry, f"{end}Length")()]
+                name = graph.Tensors(ends[0]).Name() if ends and 0 <= ends[0] < graph.TensorsLength() else None
+                label = f"{kind} '{name.decode('utf-8', 'replace')}'" if name else kind
+                found.setdefault(beyond, []).append(label)
+        raise_all([self._refusal(beyond.message(labels)) for beyond, labels in found.items()])
 
     def _tensor(self, graph: Any, index: int) -> FileTensor:
         entry = graph.Tensors(index)
@@ -118,8 +139,8 @@ class _Reader:
         # Before the buffer is looked at: a variable has none, like a computed tensor.
         if entry.IsVariable():
             raise self._refusal(
-                f"has the variable '{name}', which keeps a state from one call to the next; an accelerator keeps "
-                f"nothing from one image to the next"
+                f"has the variable '{name}', which keeps a state from one call to the next; {WINDOW} (docs/tflite.md, "
+                f"'Networks with a state')"
             )
         if entry.Sparsity() is not None:
             raise self._refusal(f"has the sparse tensor '{name}'; convert it without sparsity")
@@ -173,18 +194,17 @@ class _Reader:
         zero_point = np.zeros(count, np.int64)
         if stated.ZeroPointLength():
             zero_point = np.array([stated.ZeroPoint(place) for place in range(stated.ZeroPointLength())], np.int64)
-        axis = stated.QuantizedDimension()
-        along = shape[axis] if 0 <= axis < len(shape) else 0
+        # Of weights alone the axis is read, by their layers; that of a bias is, in many files, the one of its weights.
         # Zero points are of 64 bits in the format; beyond 32 none could be added to a sum.
-        if count not in (1, along) or len(zero_point) not in (1, count) or np.abs(zero_point).max() > 1 << 31:
+        if count not in (1, *shape) or len(zero_point) not in (1, count) or np.abs(zero_point).max() > 1 << 31:
             raise self._refusal(
-                f"has {count} scales and {len(zero_point)} zero points for the tensor '{name}' of shape {list(shape)}, "
-                f"along axis {axis}; one is needed, or one for each of its indices"
+                f"has {count} scales and {len(zero_point)} zero points for the tensor '{name}' of shape {list(shape)}; "
+                f"one is needed, or one for each index of an axis"
             )
         bad = scale[~(np.isfinite(scale) & (scale > 0))]
         if bad.size:
             raise self._refusal(f"has the scale {bad[0]} for the tensor '{name}'; scales are positive and finite")
-        return Quantization(scale, np.broadcast_to(zero_point, count).copy(), axis)
+        return Quantization(scale, np.broadcast_to(zero_point, count).copy(), stated.QuantizedDimension())
 
     def _operators(self, graph: Any, tensors: tuple[FileTensor, ...]) -> Iterator[FileOperator]:
         for place in range(self._count(graph.OperatorsLength(), "operators")):
@@ -197,7 +217,7 @@ class _Reader:
                 self._check_index(index, tensors)
             if not outputs:
                 raise self._refusal(f"has an operator {kind} without a result; convert it again")
-            options = _options(entry)
+            options = self._options(entry, kind, tensors[outputs[0]])
             yield FileOperator(
                 kind, tuple(None if number == -1 else number for number in inputs), tuple(outputs), options
             )
@@ -208,12 +228,42 @@ class _Reader:
                 f"has an operator of kind {number} of {self._file.OperatorCodesLength()}; convert it again"
             )
         code = self._file.OperatorCodes(number)
-        # Old files have the code in a field of one byte, which newer ones fill with 127 where it does not fit.
-        builtin = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
+        builtin = self._code(code)
         if builtin == tflite.BuiltinOperator.CUSTOM:
             name = (code.CustomCode() or b"").decode("utf-8", "replace")
             return f"CUSTOM ({name})"
         return _name(tflite.BuiltinOperator, builtin)
+
+    def _code(self, entry: Any) -> int:
+        """Return the number of an operator, which stands in a field of one byte, in a newer one of four, or in both."""
+        # From the field itself, as BuiltinCode() of the package gives the old field for all numbers below 127.
+        place = entry._tab.Offset(_NEW_CODE)
+        (new,) = struct.unpack_from("<i", self._data, place + entry._tab.Pos) if place else (0,)
+        old = entry.DeprecatedBuiltinCode()
+        # A field that is left out reads as 0; the old one has 127 for numbers that do not fit.
+        code = max(new, old)
+        if new not in (0, code) or old not in (0, min(code, 127)):
+            raise self._refusal(
+                f"states two numbers of one operator, {old} in the old field and {new} in the new one; convert it again"
+            )
+        return int(code)
+
+    def _options(self, entry: Any, kind: str, made: FileTensor) -> dict[str, Any]:
+        """Return the options of an operator by name; empty where it has none that are read."""
+        name, fields = _OPTIONS.get(kind, ("", ()))
+        stated, table = _name(tflite.BuiltinOptions, entry.BuiltinOptionsType()), entry.BuiltinOptions()
+        if kind in _OPTIONS and stated not in ("NONE", name):
+            raise self._refusal(
+                f"has the operator {kind} {made.place} with {stated}, which are options of another operator; convert "
+                f"it again"
+            )
+        if not fields:
+            return {}
+        options = getattr(tflite, name)()
+        # Without a table, or with one that states nothing, every option has the format's default.
+        options.Init(*((_NO_FIELDS, 4) if table is None or stated == "NONE" else (table.Bytes, table.Pos)))
+        found = {field: getattr(options, field)() for field in fields}
+        return {field: _NAMED[field](value) if field in _NAMED else value for field, value in found.items()}
 
     def _check_index(self, index: int, tensors: tuple[FileTensor, ...]) -> None:
         if not 0 <= index < len(tensors):
@@ -255,43 +305,69 @@ def _name(enumeration: type, number: int) -> str:
     return found.get(number, f"number {number}")
 
 
-_READ: dict[str, tuple[str, ...]] = {
-    "Conv2DOptions": (
-        "Padding", "StrideW", "StrideH", "FusedActivationFunction", "DilationWFactor", "DilationHFactor",
+_NEW_CODE = 10
+"""Place of the newer field of an operator code in the index of its table."""
+_NO_FIELDS = struct.pack("<HHi", 4, 4, 4)
+"""A table of no fields, which begins at 4, behind its index."""
+_POOL = ("Padding", "StrideW", "StrideH", "FilterWidth", "FilterHeight", "FusedActivationFunction")
+_SUM = ("FusedActivationFunction", "PotScaleInt16")
+_OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "CONV_2D": (
+        "Conv2DOptions",
+        (
+            "Padding", "StrideW", "StrideH", "FusedActivationFunction", "DilationWFactor", "DilationHFactor",
+            "QuantizedBiasType",
+        ),
     ),
-    "DepthwiseConv2DOptions": (
-        "Padding", "StrideW", "StrideH", "DepthMultiplier", "FusedActivationFunction", "DilationWFactor",
-        "DilationHFactor",
+    "DEPTHWISE_CONV_2D": (
+        "DepthwiseConv2DOptions",
+        (
+            "Padding", "StrideW", "StrideH", "DepthMultiplier", "FusedActivationFunction", "DilationWFactor",
+            "DilationHFactor",
+        ),
     ),
-    "FullyConnectedOptions": ("FusedActivationFunction", "WeightsFormat", "KeepNumDims", "AsymmetricQuantizeInputs"),
-    "Pool2DOptions": ("Padding", "StrideW", "StrideH", "FilterWidth", "FilterHeight", "FusedActivationFunction"),
-    "SoftmaxOptions": ("Beta",),
-    "AddOptions": ("FusedActivationFunction", "PotScaleInt16"),
-    "SubOptions": ("FusedActivationFunction", "PotScaleInt16"),
-    "MulOptions": ("FusedActivationFunction",),
-    "ConcatenationOptions": ("Axis", "FusedActivationFunction"),
-    "ReducerOptions": ("KeepDims",),
-    "LeakyReluOptions": ("Alpha",),
-    "ResizeNearestNeighborOptions": ("AlignCorners", "HalfPixelCenters"),
-    "TransposeConvOptions": ("Padding", "StrideW", "StrideH", "FusedActivationFunction"),
-    "SplitOptions": ("NumSplits",),
-    "StridedSliceOptions": ("BeginMask", "EndMask", "EllipsisMask", "NewAxisMask", "ShrinkAxisMask", "Offset"),
+    "FULLY_CONNECTED": (
+        "FullyConnectedOptions",
+        (
+            "FusedActivationFunction", "WeightsFormat", "KeepNumDims", "AsymmetricQuantizeInputs", "QuantizedBiasType",
+        ),
+    ),
+    "TRANSPOSE_CONV": (
+        "TransposeConvOptions", ("Padding", "StrideW", "StrideH", "FusedActivationFunction", "QuantizedBiasType")
+    ),
+    "MAX_POOL_2D": ("Pool2DOptions", _POOL),
+    "AVERAGE_POOL_2D": ("Pool2DOptions", _POOL),
+    "SOFTMAX": ("SoftmaxOptions", ("Beta",)),
+    "ADD": ("AddOptions", _SUM),
+    "SUB": ("SubOptions", _SUM),
+    "MUL": ("MulOptions", ("FusedActivationFunction",)),
+    "CONCATENATION": ("ConcatenationOptions", ("Axis", "FusedActivationFunction")),
+    "MEAN": ("ReducerOptions", ("KeepDims",)),
+    "LEAKY_RELU": ("LeakyReluOptions", ("Alpha",)),
+    "RESIZE_NEAREST_NEIGHBOR": ("ResizeNearestNeighborOptions", ("AlignCorners", "HalfPixelCenters")),
+    "SPLIT": ("SplitOptions", ("NumSplits",)),
+    "STRIDED_SLICE": (
+        "StridedSliceOptions", ("BeginMask", "EndMask", "EllipsisMask", "NewAxisMask", "ShrinkAxisMask", "Offset")
+    ),
+    "RESHAPE": ("ReshapeOptions", ()),
+    "SQUEEZE": ("SqueezeOptions", ()),
+    "EXPAND_DIMS": ("ExpandDimsOptions", ()),
+    "TRANSPOSE": ("TransposeOptions", ()),
+    "PAD": ("PadOptions", ()),
+    "PADV2": ("PadV2Options", ()),
+    "MAXIMUM": ("MaximumMinimumOptions", ()),
+    "MINIMUM": ("MaximumMinimumOptions", ()),
+    "QUANTIZE": ("QuantizeOptions", ()),
+    "DEQUANTIZE": ("DequantizeOptions", ()),
+    "HARD_SWISH": ("HardSwishOptions", ()),
+    "LOGISTIC": ("NONE", ()),
+    "TANH": ("NONE", ()),
+    "RELU": ("NONE", ()),
+    "RELU6": ("NONE", ()),
+    "RELU_N1_TO_1": ("NONE", ()),
 }  # fmt: skip
-"""The format's tables of options --> their fields that are read."""
+"""Supported operators --> the format's table of their options, and its fields that are read."""
 _NAMED: dict[str, Callable[[int], str]] = {
     "Padding": lambda number: _name(tflite.Padding, number),
     "FusedActivationFunction": lambda number: _name(tflite.ActivationFunctionType, number),
 }
-
-
-def _options(entry: Any) -> dict[str, Any]:
-    """Return the options of an operator by name; empty where it has no table, or one that is not in `_READ`."""
-    # An operator without a table of options has the defaults of the builder that asks (`Site.option`).
-    name = _name(tflite.BuiltinOptions, entry.BuiltinOptionsType())
-    table = entry.BuiltinOptions()
-    if table is None or name not in _READ:
-        return {}
-    options = getattr(tflite, name)()
-    options.Init(table.Bytes, table.Pos)
-    found = {field: getattr(options, field)() for field in _READ[name]}
-    return {field: _NAMED[field](value) if field in _NAMED else value for field, value in found.items()}

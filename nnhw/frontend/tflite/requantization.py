@@ -39,9 +39,9 @@ class Site:
         """The tensor that it makes."""
         return self.model.made(self.operator)
 
-    def option(self, name: str, default: Any) -> Any:
-        """Return an option, or its default where the file has no table of options."""
-        return self.operator.options.get(name, default)
+    def option(self, name: str) -> Any:
+        """Return an option by the format's name."""
+        return self.operator.options[name]
 
     def given(self, place: int) -> FileTensor:
         """Return the tensor of its input at a place. Raises: CaptureError if there is none."""
@@ -104,7 +104,7 @@ class Site:
 
     def bounds(self) -> tuple[int, int]:
         """Return the least and the greatest distance of its result that its fused activation lets through."""
-        name, made = self.option("FusedActivationFunction", "NONE"), self.made
+        name, made = self.operator.options.get("FusedActivationFunction", "NONE"), self.made
         low, high = made.distances.low, made.distances.high
         scale = np.float32(made.scale)
 
