@@ -53,7 +53,7 @@ def trial_table(title: str, trials: Sequence[FitTrial]) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
     for name in ("board", "W/A", "style"):
         table.add_column(name, no_wrap=True)
-    for name in ("cycles", "MHz", "engine/s", "link/s", "fullest"):
+    for name in ("cycles", "MHz", "latency", "engine/s", "link/s", "fullest"):
         table.add_column(name, justify="right", no_wrap=True)
     # Grouped by board, while trials come variant by variant.
     boards = list(dict.fromkeys(one.board.name for one in trials))
@@ -90,10 +90,18 @@ def _outcome(one: FitTrial) -> tuple[str, ...]:
     if not one.fits:
         # Too large: a larger board will do. Refused: no board runs it as it is.
         said = "too large" if one.supported else "refused"
-        return ("-", f"[yellow]{said}[/]", f"{one.clock_hz / 1e6:g}", "-", "-", "-")
+        return ("-", f"[yellow]{said}[/]", f"{one.clock_hz / 1e6:g}", "-", "-", "-", "-")
     name, share = one.fullest
-    rates = (_short(one.engine), _short(one.link), f"{name.upper()} {share:.0%}")
+    rates = (_time(one.latency_us), _short(one.engine), _short(one.link), f"{name.upper()} {share:.0%}")
     return (one.style, f"{one.cycles:,.0f}", f"{one.clock_hz / 1e6:g}", *rates)
+
+
+def _time(microseconds: float) -> str:
+    """Return a time to three digits, such as 26.6 us."""
+    for unit, name in ((1e6, "s"), (1e3, "ms")):
+        if microseconds >= unit:
+            return f"{_short(microseconds / unit)} {name}"
+    return f"{_short(microseconds)} us"
 
 
 def _short(rate: float) -> str:
@@ -102,7 +110,7 @@ def _short(rate: float) -> str:
         if rate >= unit:
             # Three digits: two behind the point, less one for each digit more in front of it.
             return f"{rate / unit:.{2 - (rate >= 10 * unit) - (rate >= 100 * unit)}f}{sign}"
-    return f"{rate:,.0f}"
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
 def _remarks(fits: Fits) -> Iterator[str]:

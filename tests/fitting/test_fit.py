@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from nnhw import cli
 from nnhw.boards import list_boards, load_board
 from nnhw.engines.requantize import CommonSteps, Scaler
 from nnhw.errors import BoardError, DoesNotFitError, InputError
-from nnhw.fitting import Fits, fit_file, trials
+from nnhw.fitting import Fits, fit_file, tables, trials
 from nnhw.fitting.advice import advise
 from nnhw.fitting.sweep import devices, parse_widths
 from nnhw.fitting.tables import render_advice
@@ -80,6 +81,7 @@ def test_each_row_is_what_the_mapper_says() -> None:
         mapped, facts = map_on_board(body, one.board, Options(style="streaming"))
         assert one.cycles == mapped.interval
         assert one.resources == facts["resources"]
+        assert one.latency_us == 1e6 * mapped.accelerator.schedule.latency_cycles / one.board.target_clock_hz
         assert one.engine == one.board.target_clock_hz / mapped.interval
         assert one.rate == min(one.engine, one.link)
     assert fits.fitting[0].rate == max(one.rate for one in fits.trials)
@@ -126,7 +128,9 @@ def test_fit_command_shows_a_row_for_each_board(tmp_path: Path, data: Path) -> N
         "fit", model_file(tmp_path, 8, "ReLU"), "-b", "icebreaker", "-b", "icestick", "--calibrate", str(data)
     )
     assert result.exit_code == 0, result.output
+    assert re.search(r"cycles +MHz +latency +engine/s +link/s +fullest", result.output)
     rows = [line for line in result.output.splitlines() if "8/8*" in line]
+    assert all(re.search(r" [\d.]+ us  ", line) for line in rows)
     assert [line.split()[0] for line in rows] == ["icebreaker", "icestick"]
 
 
@@ -171,6 +175,21 @@ def test_layers_of_a_network_that_does_not_fit_add_up() -> None:
     left = available(board)
     assert sum(layer.lc for layer in layers) > left.lc or sum(layer.ebr for layer in layers) > left.ebr
     assert sum(layer.weight_rams for layer in layers) > 0
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "said"),
+    [
+        (0.0833, "0.0833 us"),
+        (26.61, "26.6 us"),
+        (999.4, "999 us"),
+        (1000, "1 ms"),
+        (45_678, "45.7 ms"),
+        (2.5e6, "2.5 s"),
+    ],
+)
+def test_latency_has_three_digits_and_its_unit(microseconds: float, said: str) -> None:
+    assert tables._time(microseconds) == said
 
 
 def test_fits_of_nothing_has_no_fastest() -> None:
