@@ -239,7 +239,7 @@ def rounded(scales: Tensor) -> Tensor:
 def _least_error(values: Tensor, counts: Tensor, peaks: Tensor, qmax: int) -> Tensor:
     """Return the scale of each row with the least squared error of its magnitudes, float64 [rows]."""
     best = torch.full_like(peaks, torch.inf, dtype=torch.float64)
-    scales, error = (peaks / qmax).double(), torch.empty_like(values)
+    scales, error = (peaks / qmax).double(), torch.empty_like(values, dtype=torch.float64)
     for step in range(CANDIDATES):
         # A row of zeros has no peak; callers replace its scale.
         trial = (peaks.double() * (1 - step / 100) / qmax).clamp_min(torch.finfo(torch.float32).tiny)
