@@ -118,8 +118,9 @@ def _advising(
         if error.layers:
             ERR.print(render_needs(error.layers))
         ERR.print("looking for what would fit; Ctrl-C ends it", highlight=False)
-        progress = _progress()
-        ERR.print(render_advice(advise(captured(file, calibration, progress), board, options, progress)))
+        progress, graph = _progress(), error.graph
+        graph = captured(file, calibration, progress) if graph is None else graph
+        ERR.print(render_advice(advise(graph, board, options, progress)))
         raise typer.Exit(EXIT_ERROR) from None
 
 

@@ -30,10 +30,10 @@ def render_advice(advice: Advice) -> RenderableType:
     stopped = "" if advice.seconds is None else f" No other was tried after {advice.seconds:g} s; `nnhw fit` does."
     if not advice.trials:
         return Text(
-            f"None of {advice.tried} other forms of this network fits, on this board or on another: it needs fewer "
-            f"channels, smaller images or fewer layers.{stopped}"
+            f"Mapped as well, and too large: {_tried(advice.tried)}. Fewer channels, smaller images or fewer layers "
+            f"take less.{stopped}"
         )
-    table = trial_table(f"What would fit, of {advice.tried} that were mapped", advice.trials)
+    table = trial_table(f"What would fit, of {len(advice.tried)} that were mapped", advice.trials)
     remarks = [
         f"{LEGEND} Accuracy with fewer bits or other activations is known only when the model has them.{stopped}"
     ]
@@ -43,6 +43,13 @@ def render_advice(advice: Advice) -> RenderableType:
         if one.variant.replaced
     ]
     return Group(table, *map(Text, remarks))
+
+
+def _tried(trials: Sequence[FitTrial]) -> str:
+    """Return the boards and bits that were tried, such as 'icebreaker at 4/8, 4/4 bits; ulx3s_85f at 8/8 bits'."""
+    boards = dict.fromkeys(one.board.name for one in trials)
+    bits = {name: dict.fromkeys(_bits(one).rstrip("*") for one in trials if one.board.name == name) for name in boards}
+    return "; ".join(f"{name} at {', '.join(found)} bits" for name, found in bits.items())
 
 
 def trial_table(title: str, trials: Sequence[FitTrial]) -> Table:

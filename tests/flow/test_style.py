@@ -296,3 +296,27 @@ def test_options_that_contradict_each_other_are_refused() -> None:
         Options(style="shared", overrides={"0": {"pe": 2}})
     with pytest.raises(InputError, match=r"--reusable .* needs --style shared without --array, given --style auto"):
         Options(reusable=True)
+
+
+@pytest.mark.parametrize(
+    ("shared", "cause"),
+    [
+        (
+            "the memory has 1 (6 bits too many); use fewer bits or --style streaming",
+            "the memory has 1 (6 bits too many)",
+        ),
+        (
+            "layer 'a' does not run there; use --style streaming (and 3 more)",
+            "layer 'a' does not run there (and 3 more)",
+        ),
+        ("nothing else reads it, so use --style streaming", "nothing else reads it"),
+        ("with 8 lanes 3; with 4 lanes 5 too many; use a larger board", "with 8 lanes 3; with 4 lanes 5 too many"),
+    ],
+)
+def test_message_of_both_styles_gives_no_advice_that_has_failed(shared: str, cause: str) -> None:
+    assert style._in_no_style("it does not fit: 9 too many; the largest is 'x'; use fewer bits", shared) == (
+        f"it does not fit: 9 too many; the largest is 'x'. On a shared engine (--style shared): {cause}; use fewer bits"
+    )
+    assert style._in_no_style("it does not fit", shared) == (
+        f"it does not fit. On a shared engine (--style shared): {cause}"
+    )
