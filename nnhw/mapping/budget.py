@@ -84,8 +84,8 @@ def does_not_fit(
     if held < weights and not budget.has_logic(taken):
         scarce = (
             f"{whose} weights are {weights:,} bits, but the {budget.ebr} block RAMs that the board leaves to the "
-            f"engines hold {held:,} ({weights - held:,} bits too many); the smallest mapping with weights in logic, "
-            f"too, takes {taken.lc:,.0f} logic cells, but there are {budget.lc:,.0f}"
+            f"engines hold {held:,}; with weights in logic, too, the smallest mapping takes {taken.lc:,.0f} logic "
+            f"cells of {budget.lc:,.0f}"
         )
     else:
         scarce = (
@@ -143,7 +143,7 @@ def _remedy(layers: Sequence[Layer], taken: Cost, budget: Budget, count: int | N
         )
     share = min(1.0, *(left / some for left, some in pairs if some))
     about = "about" if count is None else "less than"
-    advice = f"{about} {share:.0%} of the network's present size would fit with an engine for each layer; {REMEDY}"
+    advice = f"{about} {share:.0%} of the network's present size would fit so; {REMEDY}"
     if not matrices:
         return advice
     largest = max(matrices, key=_weight_bits)

@@ -84,8 +84,8 @@ def _message(taken: Mapping[str, int], held: int, places: str) -> str:
     total, largest = sum(taken.values()), max(taken, key=lambda where: taken[where])
     return (
         f"the network does not fit: its weights alone take at least {total:,} bits, but {places} at most {held:,} "
-        f"({total - held:,} bits too many, so that less than {held / total:.1%} of its present size would fit there); "
-        f"the largest layer is {largest} with at least {taken[largest]:,} bits; {REMEDY}"
+        f"(less than {held / total:.1%} of them); the largest layer is {largest} with at least {taken[largest]:,} "
+        f"bits; {REMEDY}"
     )
 
 

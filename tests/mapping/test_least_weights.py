@@ -69,9 +69,9 @@ def test_mapper_refuses_a_large_network_before_it_counts_a_cost(monkeypatch: pyt
         map_body(body, "test", UP5K)
     assert str(caught.value) == (
         "the network does not fit: its weights alone take at least 2,560,000 bits, but the 30 block RAMs and 4400 "
-        "logic cells that the board leaves to the engines hold at most 269,312 (2,290,688 bits too many, so that less "
-        "than 10.5% of its present size would fit there); the largest layer is 'layer0' (net.py:10) with at least "
-        "640,000 bits; use fewer channels or fewer bits, or a board with more resources ('nnhw boards')"
+        "logic cells that the board leaves to the engines hold at most 269,312 (less than 10.5% of them); the "
+        "largest layer is 'layer0' (net.py:10) with at least 640,000 bits; use fewer channels or fewer bits, or a "
+        "board with more resources ('nnhw boards')"
     )
 
 
@@ -81,9 +81,9 @@ def test_captured_graph_is_refused_where_no_memory_of_a_board_holds_its_weights(
         refuse_graph(large(), replace(UP5K, spram=1), ICE40)
     assert str(caught.value) == (
         "the network does not fit: its weights alone take at least 2,560,000 bits, but all memories and logic cells "
-        "that the board leaves hold at most 531,456 (2,028,544 bits too many, so that less than 20.8% of its "
-        "present size would fit there); the largest layer is 'layer0' (net.py:10) with at least 640,000 bits; use "
-        "fewer channels or fewer bits, or a board with more resources ('nnhw boards')"
+        "that the board leaves hold at most 531,456 (less than 20.8% of them); the largest layer is 'layer0' "
+        "(net.py:10) with at least 640,000 bits; use fewer channels or fewer bits, or a board with more resources "
+        "('nnhw boards')"
     )
 
 

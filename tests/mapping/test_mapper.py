@@ -270,10 +270,9 @@ def test_mapper_rejects_a_network_that_does_not_fit() -> None:
     message = re.sub(r"takes [\d,]+ logic cells", "takes N logic cells", str(caught.value))
     assert re.sub("about [0-9]+%", "about N%", message) == (
         "the network does not fit: its weights are 203,264 bits, but the 10 block RAMs that the board leaves to the "
-        "engines hold 40,960 (162,304 bits too many); the smallest mapping with weights in logic, too, takes N logic "
-        "cells, but there are 900; the largest layer is 'layer0' (net.py:10) with 200,704 weight bits; about N% of the "
-        "network's present size would fit with an engine for each layer; use fewer channels or fewer bits, or a board "
-        "with more resources ('nnhw boards')"
+        "engines hold 40,960; with weights in logic, too, the smallest mapping takes N logic cells of 900; the largest "
+        "layer is 'layer0' (net.py:10) with 200,704 weight bits; about N% of the network's present size would fit "
+        "so; use fewer channels or fewer bits, or a board with more resources ('nnhw boards')"
     )
 
 
