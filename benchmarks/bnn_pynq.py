@@ -84,7 +84,7 @@ def show(row: Mapping[str, Any]) -> None:
             network["board"],
             *(f"{network['resources'][kind]:,.0f}" for kind in ("lc", "ebr")),
             f"{interval['predicted']:,}",
-            "not long enough" if interval["simulated"] is None else f"{interval['simulated']:,}",
+            "one frame" if interval["simulated"] is None else f"{interval['simulated']:,}",
             str(network["boundaries"]),
             f"{network['mismatches']} of {network['frames']} frames",
         )

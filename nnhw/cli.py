@@ -155,8 +155,9 @@ def _advising(
             ERR.print(render_needs(error.layers))
         said = f"looking for what would fit: nothing new is tried after {MOST_SECONDS:g} s; Ctrl-C ends it"
         ERR.print(said, highlight=False, soft_wrap=True)
-        progress = _progress()
-        ERR.print(render_advice(advise(captured(file, calibration, progress), board, options, progress)))
+        progress, graph = _progress(), error.graph
+        graph = captured(file, calibration, progress) if graph is None else graph
+        ERR.print(render_advice(advise(graph, board, options, progress)))
         raise typer.Exit(EXIT_ERROR) from None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 class NnhwError(Exception):
@@ -78,7 +79,13 @@ class DoesNotFitError(MappingError):
     ----------
     layers: the least resources of each layer, in the model's order: of the first layers where these alone do not fit;
         empty where they are not known.
+
+    Members
+    -------
+    graph: the network as it was captured, so that advice need not capture it again; None: it is not at hand.
     """
+
+    graph: Any = None
 
     def __init__(self, message: str, layers: Sequence[LayerNeed] = ()) -> None:
         self.layers = tuple(layers)

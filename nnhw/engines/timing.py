@@ -69,17 +69,19 @@ class Schedule:
         return list(itertools.accumulate(distances, initial=self.latency_cycles - 1))[:frames]
 
     def interval_in(self, ends: Sequence[int]) -> Fraction | None:
-        """Return the interval that a run shows, the mean over its last period; None if it has too few frames.
+        """Return the interval that a run shows; None if it has less than two frames.
+
+        It is the mean over the last period. A run that is too short for a whole one gives the mean over the later half
+        of its distances, which need not be that of the long run: buffers may still fill up.
 
         Parameters
         ----------
         ends: cycle of the last result of each frame of the run.
         """
-        if self.frames is None or len(ends) < self.frames:
-            return None
-        period = max(1, len(self.period))
+        is_whole = self.frames is not None and len(ends) >= self.frames
         # Over a whole period: a part of it has another mean.
-        return Fraction(ends[-1] - ends[-1 - period], period)
+        count = max(1, len(self.period)) if is_whole else len(ends) // 2
+        return Fraction(ends[-1] - ends[-1 - count], count) if count else None
 
 
 def schedule_of(run: NetworkRun, settled: NetworkRun | None = None) -> Schedule:

@@ -15,6 +15,8 @@ from .narrowing import NotNarrowedError
 from .sweep import devices, plain_variant, variants
 from .trials import FitTrial, LoweredVariant, Variant
 
+AUTO = "auto"
+"""The style that tries all others."""
 MOST_SECONDS = 60.0
 """Once so many seconds are over, a build that does not fit maps no further form of the network to give advice."""
 
@@ -25,22 +27,26 @@ class Advice:
 
     Parameters
     ----------
-    trials: the trials that fit, the form nearest to the given network first: piecewise linear activations, then
-        fewer bits, from the smallest reduction on, then larger boards.
-    tried: how many forms were mapped, fitting or not.
+    tried: all trials, fitting or not, in their order.
     seconds: the time limit in seconds that stopped the trials; None: all forms were tried.
     """
 
-    trials: tuple[FitTrial, ...]
-    tried: int
+    tried: tuple[FitTrial, ...]
     seconds: float | None = None
+
+    @property
+    def trials(self) -> tuple[FitTrial, ...]:
+        """The trials that fit."""
+        return tuple(one for one in self.tried if one.fits)
 
 
 def advise(graph: Graph, board: str, options: Options, progress: Progress, seconds: float = MOST_SECONDS) -> Advice:
     """Map variants of a captured graph that does not fit a board, until each kind of change has been tried.
 
-    Each variant has to meet the rate that was asked for. Foldings and arrays that the options fix are dropped, because
-    they were chosen for the network as it is.
+    First comes what costs least: the other style, then piecewise linear activations. The largest board is next, as
+    the answer that most users need soon, then fewer bits, from the smallest reduction on, then smaller boards. Each
+    variant has to meet the rate that was asked for. Foldings and arrays that the options fix are dropped, because they
+    were chosen for the network as it is.
 
     Parameters
     ----------
@@ -55,45 +61,56 @@ def advise(graph: Graph, board: str, options: Options, progress: Progress, secon
     given, found = load_board(board), list[FitTrial]()
     free = replace(options, overrides={}, array=None)
     start = time.monotonic()
-    for form, target in _candidates(graph, given, found, progress):
+    for form, target, style in _candidates(graph, given, free.style, found, progress):
         # The first form is mapped however long it takes, so that there is always an answer.
         if found and time.monotonic() - start > seconds:
-            return Advice(_fitting(found), len(found), seconds)
-        found.append(form.attempt(target, (), free))
-    return Advice(_fitting(found), len(found))
-
-
-def _fitting(found: Sequence[FitTrial]) -> tuple[FitTrial, ...]:
-    return tuple(one for one in found if one.fits)
+            return Advice(tuple(found), seconds)
+        found.append(form.attempt(target, (), replace(free, style=style)))
+    return Advice(tuple(found))
 
 
 def _candidates(
-    graph: Graph, board: Board, found: Sequence[FitTrial], progress: Progress
-) -> Iterator[tuple[LoweredVariant, Board]]:
-    """Yield the next form of a network, and a board to map that on.
+    graph: Graph, board: Board, style: str, found: Sequence[FitTrial], progress: Progress
+) -> Iterator[tuple[LoweredVariant, Board, str]]:
+    """Yield the next form of a network, a board to map that on, and the style.
 
-    `found` has the trials made until then.
+    Parameters
+    ----------
+    style: the one in which the network does not fit the board.
+    found: the trials made until then: the caller's list, which grows between two yields.
     """
     forms = variants(graph, None)
-    # The first form is the network as it is, which is known not to fit this board.
     own, same = next(forms)
+    # Lowered once, for all boards and styles.
+    given = LoweredVariant(own, same, progress)
+    if style != AUTO:
+        yield given, board, AUTO
     plain = plain_variant(graph)
     if plain is not None:
-        yield LoweredVariant(*plain, progress), board
+        yield LoweredVariant(*plain, progress), board, style
+    larger = [other for other, _ in reversed(devices(())) if other.resources.lc > board.resources.lc]
+    for other in larger[:1]:
+        yield given, other, style
     try:
         for variant, form in forms:
-            # `found` is the caller's list and grows between two yields: what fits already makes forms that take more
-            # away pointless.
-            if not any(one.fits and _is_nearer(one.variant, variant) for one in found):
-                yield LoweredVariant(variant, form, progress), board
+            # What fits the board already makes forms that take more away pointless.
+            if not any(_fits_on(one, board) and _is_nearer(one.variant, variant) for one in found):
+                yield LoweredVariant(variant, form, progress), board, style
     except NotNarrowedError as error:
         progress.note(f"fewer bits were not tried: {error}")
-    # Lowered once, and only if some board is tried: all of them get the same integers.
-    given = LoweredVariant(own, same, progress)
-    for other, _ in devices(()):
-        larger = other.resources.lc > board.resources.lc
-        if larger and not any(one.fits and one.variant.own and one.board.family == other.family for one in found):
-            yield given, other
+    for other in larger[1:]:
+        # What is too large for a device is too large for a smaller one of its family.
+        if not any(one.variant.own and not one.fits and _is_as_large(one.board, other) for one in found):
+            yield given, other, style
+
+
+def _is_as_large(board: Board, other: Board) -> bool:
+    """Return whether a board has a device of another one's family, and no smaller one."""
+    return board.family == other.family and board.resources.lc >= other.resources.lc
+
+
+def _fits_on(one: FitTrial, board: Board) -> bool:
+    return one.fits and one.board == board
 
 
 def _is_nearer(one: Variant, other: Variant) -> bool:

@@ -30,10 +30,10 @@ def render_advice(advice: Advice) -> RenderableType:
     stopped = "" if advice.seconds is None else f" No other was tried after {advice.seconds:g} s; `nnhw fit` does."
     if not advice.trials:
         return Text(
-            f"None of {advice.tried} other forms of this network fits, on this board or on another: it needs fewer "
-            f"channels, smaller images or fewer layers.{stopped}"
+            f"Mapped as well, and too large: {_tried(advice.tried)}. Fewer channels, smaller images or fewer layers "
+            f"take less.{stopped}"
         )
-    table = trial_table(f"What would fit, of {advice.tried} that were mapped", advice.trials)
+    table = trial_table(f"What would fit, of {len(advice.tried)} that were mapped", advice.trials)
     remarks = [
         f"{LEGEND} Accuracy with fewer bits or other activations is known only when the model has them.{stopped}"
     ]
@@ -45,12 +45,19 @@ def render_advice(advice: Advice) -> RenderableType:
     return Group(table, *map(Text, remarks))
 
 
+def _tried(trials: Sequence[FitTrial]) -> str:
+    """Return the boards and bits that were tried, such as 'icebreaker at 4/8, 4/4 bits; ulx3s_85f at 8/8 bits'."""
+    boards = dict.fromkeys(one.board.name for one in trials)
+    bits = {name: dict.fromkeys(_bits(one).rstrip("*") for one in trials if one.board.name == name) for name in boards}
+    return "; ".join(f"{name} at {', '.join(found)} bits" for name, found in bits.items())
+
+
 def trial_table(title: str, trials: Sequence[FitTrial]) -> NumberTable:
     """Return a table with a row for each trial, grouped by board.
 
     W/A are bits of weights and activations, engine/s and link/s images per second.
     """
-    columns = ("board", "W/A", "style", "cycles", "MHz", "engine/s", "link/s", "fullest")
+    columns = ("board", "W/A", "style", "cycles", "MHz", "latency", "engine/s", "link/s", "fullest")
     table = NumberTable(title, *columns, names=(), texts=("board", "style"))
     # Grouped by board, while trials come variant by variant.
     boards = list(dict.fromkeys(one.board.name for one in trials))
@@ -83,10 +90,18 @@ def _outcome(one: FitTrial) -> tuple[str | Text, ...]:
     if not one.fits:
         # Too large: a larger board will do. Refused: no board runs it as it is.
         said = "too large" if one.supported else "refused"
-        return ("-", Text(said, "yellow"), f"{one.clock_hz / 1e6:g}", "-", "-", "-")
+        return ("-", Text(said, "yellow"), f"{one.clock_hz / 1e6:g}", "-", "-", "-", "-")
     name, share = one.fullest
-    rates = (_short(one.engine), _short(one.link), f"{name.upper()} {share:.0%}")
+    rates = (_time(one.latency_us), _short(one.engine), _short(one.link), f"{name.upper()} {share:.0%}")
     return (one.style, f"{one.cycles:,.0f}", f"{one.clock_hz / 1e6:g}", *rates)
+
+
+def _time(microseconds: float) -> str:
+    """Return a time to three digits, such as 26.6 us."""
+    for unit, name in ((1e6, "s"), (1e3, "ms")):
+        if microseconds >= unit:
+            return f"{_short(microseconds / unit)} {name}"
+    return f"{_short(microseconds)} us"
 
 
 def _short(rate: float) -> str:
@@ -95,7 +110,7 @@ def _short(rate: float) -> str:
         if rate >= unit:
             # Three digits: two behind the point, less one for each digit more in front of it.
             return f"{rate / unit:.{2 - (rate >= 10 * unit) - (rate >= 100 * unit)}f}{sign}"
-    return f"{rate:,.0f}"
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
 def _reasons(unfit: Sequence[FitTrial]) -> Iterator[str]:

@@ -47,6 +47,7 @@ class FitTrial:
     alike: names of those other boards.
     style: `streaming` or `shared`; empty if it does not fit.
     cycles: clock cycles from one frame to the next; 0 if it does not fit.
+    latency_cycles: clock cycles from a frame's first byte to the last one of its result; 0 if it does not fit.
     clock_hz: the clock for which rates are computed, in Hz.
     link: images per second that the board's link carries; 0 if it does not fit.
     resources: estimated resources by name, such as `lc` and `ebr`, with the link.
@@ -59,6 +60,7 @@ class FitTrial:
     variant: Variant
     style: str
     cycles: float
+    latency_cycles: int
     clock_hz: float
     link: float
     resources: Mapping[str, int]
@@ -74,6 +76,11 @@ class FitTrial:
     def engine(self) -> float:
         """Images per second that the engine computes at the clock; 0 if it does not fit."""
         return self.clock_hz / self.cycles if self.cycles else 0.0
+
+    @property
+    def latency_us(self) -> float:
+        """Microseconds from a frame's first byte to the last one of its result, at the clock; 0 if it does not fit."""
+        return 1e6 * self.latency_cycles / self.clock_hz
 
     @property
     def rate(self) -> float:
@@ -136,6 +143,7 @@ def attempt(body: Graph, variant: Variant, board: Board, alike: tuple[str, ...],
         variant=variant,
         style=mapped.style,
         cycles=float(accelerator.schedule.interval),
+        latency_cycles=accelerator.schedule.latency_cycles,
         clock_hz=clock_hz,
         link=link_rate(accelerator, board.host_link, clock_hz),
         resources=facts["resources"],
@@ -147,4 +155,4 @@ def failed(
 ) -> FitTrial:
     """Return the trial of a network that cannot be mapped."""
     supported = isinstance(error, DoesNotFitError)
-    return FitTrial(board, alike, variant, "", 0.0, clock_hz, 0.0, {}, missing=first_of(error), supported=supported)
+    return FitTrial(board, alike, variant, "", 0.0, 0, clock_hz, 0.0, {}, missing=first_of(error), supported=supported)

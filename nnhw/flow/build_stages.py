@@ -15,7 +15,7 @@ from nnhw.accelerator import Accelerator
 from nnhw.boards import Board
 from nnhw.driver.image import PROGRAM_FILE
 from nnhw.driver.saturation import InputUse
-from nnhw.errors import BuildError, InputError
+from nnhw.errors import BuildError, DoesNotFitError, InputError
 from nnhw.flow.folder.build_folder import BuildFolder, read_json, write_json
 from nnhw.flow.folder.manifest import read_fact
 from nnhw.flow.models.sensor_signals import SIGNALS, expected_of
@@ -134,7 +134,11 @@ def capture(job: Job, out: Path) -> None:
     source = job.source
     captured = source.capture_quantizers()
     if job.is_mapped:
-        refuse_on_board(captured.graph, job.board)
+        try:
+            refuse_on_board(captured.graph, job.board)
+        except DoesNotFitError as error:
+            error.graph = None if source.rewrites else captured.graph
+            raise
     samples = samples_of(source.example_input, captured.graph)
     own = source.own_answers(captured, samples)
     graph, rewritten = apply_rewrites(captured.graph, source.rewrites, samples)
@@ -193,7 +197,11 @@ def map_stage(job: Job, out: Path) -> None:
     options = job.options if front is None else sensor_options(job.board, front, job.options)
     others = () if front is None else (beside(job.board, front),)
     with noted("nnhw.mapping", job.progress), settling():
-        mapped, facts = map_on_board(body, job.board, options, *others)
+        try:
+            mapped, facts = map_on_board(body, job.board, options, *others)
+        except DoesNotFitError as error:
+            error.graph = ir.load(job.path("capture.ir"))
+            raise
     if front is not None:
         check_ends(ir.load(job.path("head.ir")), ir.load(job.path("tail.ir")), mapped.accelerator, front)
         check_speed(mapped.accelerator, front, facts["clock_hz"])

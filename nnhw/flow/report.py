@@ -165,7 +165,7 @@ def _rates(accelerator: Accelerator | None, built_hz: float | None, planned_hz: 
 
 
 def rates(accelerator: Accelerator | None, clock_hz: float, board: Board) -> dict[str, Any]:
-    """Return the images (or steps) per second of the engine and of each link of a board, with what bounds the rate.
+    """Return latency, images (or steps) per second of the engine and of each link of a board, and what bounds the rate.
 
     Parameters
     ----------
@@ -179,6 +179,7 @@ def rates(accelerator: Accelerator | None, clock_hz: float, board: Board) -> dic
     return {
         "frame": "step" if accelerator and accelerator.input_format.headed else "image",
         "rounds": accelerator.rounds.count if accelerator and accelerator.rounds else 1,
+        "latency_us": 1e6 * accelerator.schedule.latency_cycles / clock_hz if accelerator else None,
         "inferences_per_second": engine,
         "link": link,
         "links": [{**one, "bound": _bound(engine, one["inferences_per_second"])} for one in links],

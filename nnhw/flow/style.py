@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from nnhw.accelerator import Accelerator
@@ -20,6 +21,8 @@ from nnhw.mapping.shared.loops.loop_accelerator import map_loop
 from nnhw.mapping.shared.search.arrays import least_cycles
 from nnhw.mapping.shared.shared_accelerator import map_program, map_shared
 
+_ADVICE = re.compile(r"(; |, so )(use|quantize|choose|put)\b[^;]*?(?= \(and |$)")
+"""The advice at the end of a message about a shared engine; how many more there are stays."""
 PROGRAM_LC = 215
 """Extra logic cells of a link that loads programs from the host and from flash; measured on the UP5K."""
 
@@ -105,7 +108,7 @@ def _sequence(
         try:
             return _loop(body, board, budget, family, f"with an engine for each layer, {first_of(error)}")
         except MappingError as other:
-            raise DoesNotFitError(f"{error}. On a shared engine: {first_of(other)}", error.layers) from None
+            raise DoesNotFitError(_in_no_style(str(error), first_of(other)), error.layers) from None
 
 
 def _loop(body: Graph, board: Board, budget: Budget, family: Family, why: str) -> Mapped:
@@ -174,12 +177,24 @@ def _instead(
     except MappingError as error:
         # A list of problems stays one, so that each of them is shown to the user.
         if isinstance(reason, ProblemList):
-            shared = MappingError(f"on a shared engine (--style shared): {first_of(error)}")
+            shared = MappingError(f"on a shared engine (--style shared): {_cause(first_of(error))}")
             raise MappingProblems([*reason.problems, shared]) from None
-        said = f"{reason}. On a shared engine (--style shared): {first_of(error)}"
+        said = _in_no_style(str(reason), first_of(error))
         if isinstance(reason, DoesNotFitError):
             raise DoesNotFitError(said, reason.layers) from None
         raise MappingError(said) from None
+
+
+def _in_no_style(streaming: str, shared: str) -> str:
+    """Return the message that a network is mapped in neither style, from the message of each: what helps comes last."""
+    cause, use, remedy = streaming.rpartition("; use ")
+    on_shared = f"On a shared engine (--style shared): {_cause(shared)}"
+    return f"{cause}. {on_shared}; use {remedy}" if use else f"{streaming}. {on_shared}"
+
+
+def _cause(shared: str) -> str:
+    """Return a message about a shared engine without its advice: the other style, which it may name, has failed."""
+    return _ADVICE.sub("", shared)
 
 
 def _least_of_link(body: Graph, board: Board, options: Options) -> int:

@@ -12,6 +12,8 @@ from nnhw.mapping.layers import Layer, MatrixLayer
 
 SMALL_FIFO_BITS = 4096
 """FIFOs of up to so many bits, one block RAM of the iCE40, are not named in a message that a network does not fit."""
+REMEDY = "use fewer channels or fewer bits, or a board with more resources ('nnhw boards')"
+"""What helps where the smallest mapping does not fit at any rate."""
 
 
 @dataclass(frozen=True)
@@ -63,21 +65,35 @@ class Budget:
         )
 
 
-def does_not_fit(layers: Sequence[Layer], interval: int, taken: Cost, budget: Budget, count: int | None = None) -> str:
-    """Return the message that a network does not fit: what it takes, what is missing, and what would fit.
+def does_not_fit(
+    layers: Sequence[Layer], interval: int, taken: Cost, budget: Budget, ram_bits: int, count: int | None = None
+) -> str:
+    """Return the message that a network does not fit: what is scarce, what is missing, and what would fit.
+
+    Weights that are too many for all block RAMs are named as what is scarce: the smallest mapping has them in logic
+    then, so that it takes few block RAMs, or none, and logic cells beyond all measure.
 
     Parameters
     ----------
     interval: cycles from frame to frame of the smallest mapping. taken: its cost.
+    ram_bits: bits of a block RAM.
     count: layers of the network, of which the given ones are the first; None: they are all.
     """
     whose = "its" if count is None else f"the first {len(layers)} of {count} layers'"
-    return (
-        f"the network does not fit: {whose} smallest mapping at {interval} cycles a frame takes "
-        f"{taken.lc:.0f} logic cells and {taken.ebr} block RAMs, "
-        f"but the board leaves {budget.lc:.0f} and {budget.ebr} to the engines "
-        f"({budget.excess(taken)}); {_remedy(layers, taken, budget, count)}"
-    )
+    weights, held = sum(_weight_bits(layer) for layer in layers), budget.ebr * ram_bits
+    if held < weights and not budget.has_logic(taken):
+        scarce = (
+            f"{whose} weights are {weights:,} bits, but the {budget.ebr} block RAMs that the board leaves to the "
+            f"engines hold {held:,}; with weights in logic, too, the smallest mapping takes {taken.lc:,.0f} logic "
+            f"cells of {budget.lc:,.0f}"
+        )
+    else:
+        scarce = (
+            f"{whose} smallest mapping at {interval} cycles a frame takes {taken.lc:.0f} logic cells and {taken.ebr} "
+            f"block RAMs, but the board leaves {budget.lc:.0f} and {budget.ebr} to the engines "
+            f"({budget.excess(taken)})"
+        )
+    return f"the network does not fit: {scarce}; {_remedy(layers, taken, budget, count)}"
 
 
 def fifos_do_not_fit(accelerator: Accelerator, excess: str) -> str:
@@ -94,17 +110,19 @@ def fifos_do_not_fit(accelerator: Accelerator, excess: str) -> str:
     if largest is not None and _held_bits(largest) > SMALL_FIFO_BITS:
         why = (
             f"in front of '{largest.layer}' a branch waits for another in a FIFO of {_held_bits(largest)} bits: "
-            "branches of like length, smaller maps, and joins along the channels need less; or "
+            "branches of like length, smaller maps, and joins along the channels need less; "
         )
-    return (
-        f"the network does not fit: with the FIFOs between its engines there are {excess}; {why}use fewer channels or "
-        "fewer bits, a slower --target-fps, or a board with more resources ('nnhw boards')"
-    )
+    return f"the network does not fit: with the FIFOs between its engines there are {excess}; {why}{REMEDY}"
 
 
 def _more(taken: float, given: float) -> int:
     """Return by how many cells an estimate exceeds what there is; a part of a cell counts as one."""
     return max(1, round(taken - given))
+
+
+def _weight_bits(layer: Layer) -> int:
+    """Return the bits of a layer's weights; 0 for one without."""
+    return layer.weights.size * layer.weight.bits if isinstance(layer, MatrixLayer) else 0
 
 
 def _held_bits(stage: Stage) -> int:
@@ -125,13 +143,9 @@ def _remedy(layers: Sequence[Layer], taken: Cost, budget: Budget, count: int | N
         )
     share = min(1.0, *(left / some for left, some in pairs if some))
     about = "about" if count is None else "less than"
-    advice = (
-        f"{about} {share:.0%} of the network's present size would fit: use fewer channels or fewer bits, a slower "
-        "--target-fps, or a board with more resources ('nnhw boards')"
-    )
+    advice = f"{about} {share:.0%} of the network's present size would fit so; {REMEDY}"
     if not matrices:
         return advice
-    largest = max(matrices, key=lambda layer: layer.weights.size * layer.weight.bits)
-    bits = largest.weights.size * largest.weight.bits
+    largest = max(matrices, key=_weight_bits)
     which = "layer" if count is None else "of these"
-    return f"the largest {which} is {largest.where} with {bits} weight bits; {advice}"
+    return f"the largest {which} is {largest.where} with {_weight_bits(largest):,} weight bits; {advice}"

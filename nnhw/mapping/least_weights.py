@@ -12,7 +12,7 @@ from nnhw.families import Family
 from nnhw.ir import Graph, IntType, Node
 from nnhw.ir.graph import levels
 from nnhw.ir.ops import Conv2d, Linear
-from nnhw.mapping.budget import Budget
+from nnhw.mapping.budget import REMEDY, Budget
 from nnhw.mapping.folding import MOST_LANES, divisors
 from nnhw.mapping.layers import Layer, MatrixLayer
 from nnhw.mapping.plans import MOST_TAIL
@@ -36,7 +36,7 @@ def refuse_weights(layers: Sequence[Layer], budget: Budget, family: Family) -> N
     if sum(layer.weights.size for layer in matrices) <= FEW_WEIGHTS:
         return
     taken = {layer.where: least_weight_bits(layer.weights, layer.weight, layer.groups, family) for layer in matrices}
-    held = _held_bits(budget, family)
+    held = held_bits(budget, family)
     if sum(taken.values()) > held:
         places = f"the {budget.ebr} block RAMs and {budget.lc:.0f} logic cells"
         raise DoesNotFitError(_message(taken, held, f"{places} that the board leaves to the engines hold"))
@@ -52,7 +52,7 @@ def refuse_graph(graph: Graph, budget: Budget, family: Family) -> None:
     dense = [(part, node) for _, part in levels(graph) for node in part.nodes if _is_dense(part, node)]
     if sum(part.constants[node.inputs[1]].size for part, node in dense) <= FEW_WEIGHTS:
         return
-    held = _held_bits(budget, family)
+    held = held_bits(budget, family)
     if family.large_ram is not None:
         held += budget.spram * family.large_ram.words * family.large_ram.bits
     taken = {}
@@ -73,7 +73,7 @@ def _is_dense(graph: Graph, node: Node) -> bool:
     return isinstance(node.op, Linear)
 
 
-def _held_bits(budget: Budget, family: Family) -> int:
+def held_bits(budget: Budget, family: Family) -> int:
     """Return an upper bound of the bits of weights that block RAMs and logic hold."""
     # A logic cell holds a bit of so many words of a deep ROM, or of the words that fill up a ROM in block RAM.
     each = max(family.logic.rom_words + family.logic.rom_rest_words, MOST_TAIL)
@@ -84,9 +84,8 @@ def _message(taken: Mapping[str, int], held: int, places: str) -> str:
     total, largest = sum(taken.values()), max(taken, key=lambda where: taken[where])
     return (
         f"the network does not fit: its weights alone take at least {total:,} bits, but {places} at most {held:,} "
-        f"({total - held:,} bits too many); the largest layer is {largest} with at least {taken[largest]:,} bits; less "
-        f"than {held / total:.1%} of the network's present size would fit: use fewer channels or fewer bits, or a "
-        "board with more resources ('nnhw boards')"
+        f"(less than {held / total:.1%} of them); the largest layer is {largest} with at least {taken[largest]:,} "
+        f"bits; {REMEDY}"
     )
 
 

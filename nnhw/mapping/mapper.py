@@ -170,8 +170,15 @@ class Mapper:
         interval = self.intervals(budget, None)[-1]
         placed, taken = self.within(budget, interval)
         if budget.excess(taken):
-            needs = needs_of(self.space, placed)
-            raise DoesNotFitError(does_not_fit(self.space.layers, interval, taken, budget, count), needs)
+            raise self._too_large(placed, interval, taken, budget, count)
+
+    def _too_large(
+        self, placed: Sequence[Folding], interval: int, taken: Cost, budget: Budget, count: int | None = None
+    ) -> DoesNotFitError:
+        """Return the error that the smallest foldings exceed a budget, with what each layer takes."""
+        ram_bits = self.space.family.block_ram.bits
+        message = does_not_fit(self.space.layers, interval, taken, budget, ram_bits, count)
+        return DoesNotFitError(message, needs_of(self.space, placed))
 
     def best(self, budget: Budget, target_interval: int | None) -> Accelerator:
         """Return the accelerator that `map_body` returns. Raises: MappingError: the network does not fit."""
@@ -374,8 +381,7 @@ class Mapper:
             least = self.within(budget, interval, busy, thrifty) if thrifty else results[interval]
             return next((found for found in roomy if not budget.excess(found[1])), least)
         smallest, taken = results[intervals[-1]]
-        needs = needs_of(self.space, smallest)
-        raise DoesNotFitError(does_not_fit(self.space.layers, intervals[-1], taken, budget), needs)
+        raise self._too_large(smallest, intervals[-1], taken, budget)
 
     def within(
         self, budget: Budget, interval: int, busy: float | None = None, thrifty: bool = False

@@ -239,12 +239,14 @@ def rounded(scales: Tensor) -> Tensor:
 def _least_error(values: Tensor, counts: Tensor, peaks: Tensor, qmax: int) -> Tensor:
     """Return the scale of each row with the least squared error of its magnitudes, float64 [rows]."""
     best = torch.full_like(peaks, torch.inf, dtype=torch.float64)
-    scales = (peaks / qmax).double()
+    scales, error = (peaks / qmax).double(), torch.empty_like(values, dtype=torch.float64)
     for step in range(CANDIDATES):
         # A row of zeros has no peak; callers replace its scale.
         trial = (peaks.double() * (1 - step / 100) / qmax).clamp_min(torch.finfo(torch.float32).tiny)
-        codes = torch.round(values / trial[:, None]).clamp_max(qmax)
-        error = ((codes * trial[:, None] - values) ** 2 * counts).sum(dim=1)
-        scales = torch.where(error < best, trial, scales)
-        best = torch.minimum(error, best)
+        # In place: values are many, and a new tensor for each operation would take most of the time.
+        torch.div(values, trial[:, None], out=error)
+        error.round_().clamp_max_(qmax).mul_(trial[:, None]).sub_(values).square_().mul_(counts)
+        total = error.sum(dim=1)
+        scales = torch.where(total < best, trial, scales)
+        best = torch.minimum(total, best)
     return scales

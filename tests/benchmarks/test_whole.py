@@ -71,7 +71,8 @@ def test_whole_slowest_engine_is_busy_with_products_that_are_needed() -> None:
         ({"exactness": {**ROW["exactness"], "ir_netlist": 1}}, False),
         ({"exactness": {**ROW["exactness"], "passes": {"split": 1}}}, False),
         ({"exactness": {**ROW["exactness"], "layers": {"a": 2}}}, False),
-        ({"cycles": {**ROW["cycles"], "interval": {"predicted": 1000, "simulated": 1001}}}, False),
+        ({"cycles": {**ROW["cycles"], "latency": {"predicted": 1500, "simulated": 1501}}}, False),
+        ({"cycles": {**ROW["cycles"], "interval": {"predicted": 1000, "simulated": 999.5}}}, True),
     ],
 )
 def test_whole_is_clean_only_if_nothing_differs(change: dict[str, Any], clean: bool) -> None:

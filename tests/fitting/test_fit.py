@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +16,15 @@ from typer.testing import CliRunner, Result
 
 import nnhw
 from nnhw import cli
-from nnhw.boards import list_boards, load_board
+from nnhw.boards import Board, list_boards, load_board
 from nnhw.engines.requantize import CommonSteps, Scaler
 from nnhw.errors import BoardError, DoesNotFitError, InputError
-from nnhw.fitting import Fits, fit_file, trials
+from nnhw.fitting import Fits, FitTrial, Variant, fit_file, tables, trials
 from nnhw.fitting.advice import advise
 from nnhw.fitting.sweep import devices, parse_widths
 from nnhw.fitting.tables import render_advice
 from nnhw.flow.board_budget import available, map_on_board
+from nnhw.flow.commands import inspection
 from nnhw.flow.options import Options
 from nnhw.flow.tools.progress import SilentProgress
 from nnhw.frontend.source import Source
@@ -68,6 +71,9 @@ def small_model() -> tuple[nn.Module, torch.Tensor]:
     return nnhw.quantize(model, [images]), images[:4]
 
 
+FITTING = FitTrial(load_board("ulx3s_85f"), (), Variant(8, 8, own=True), "streaming", 9, 20, 48e6, 1e5, {"lc": 9})
+
+
 def test_each_row_is_what_the_mapper_says() -> None:
     model, example = small_model()
     fits = nnhw.fit(model, example, boards=["icebreaker", "ulx3s_25f"], style="streaming", progress=False)
@@ -80,6 +86,7 @@ def test_each_row_is_what_the_mapper_says() -> None:
         mapped, facts = map_on_board(body, one.board, Options(style="streaming"))
         assert one.cycles == mapped.interval
         assert one.resources == facts["resources"]
+        assert one.latency_us == 1e6 * mapped.accelerator.schedule.latency_cycles / one.board.target_clock_hz
         assert one.engine == one.board.target_clock_hz / mapped.interval
         assert one.rate == min(one.engine, one.link)
     assert fits.fitting[0].rate == max(one.rate for one in fits.trials)
@@ -126,7 +133,9 @@ def test_fit_command_shows_a_row_for_each_board(tmp_path: Path, data: Path) -> N
         "fit", model_file(tmp_path, 8, "ReLU"), "-b", "icebreaker", "-b", "icestick", "--calibrate", str(data)
     )
     assert result.exit_code == 0, result.output
+    assert re.search(r"cycles +MHz +latency +engine/s +link/s +fullest", result.output)
     rows = [line for line in result.output.splitlines() if "8/8*" in line]
+    assert re.search(r" [\d.]+ us", rows[0])
     assert [line.strip("│ ").split()[0] for line in rows] == ["icebreaker", "icestick"]
 
 
@@ -173,6 +182,21 @@ def test_layers_of_a_network_that_does_not_fit_add_up() -> None:
     assert sum(layer.weight_rams for layer in layers) > 0
 
 
+@pytest.mark.parametrize(
+    ("microseconds", "said"),
+    [
+        (0.0833, "0.0833 us"),
+        (26.61, "26.6 us"),
+        (999.4, "999 us"),
+        (1000, "1 ms"),
+        (45_678, "45.7 ms"),
+        (2.5e6, "2.5 s"),
+    ],
+)
+def test_latency_has_three_digits_and_its_unit(microseconds: float, said: str) -> None:
+    assert tables._time(microseconds) == said
+
+
 def test_fits_of_nothing_has_no_fastest() -> None:
     assert repr(Fits("m", ())) == "<Fits of 'm': 0 of 0 fit>"
 
@@ -215,7 +239,66 @@ def test_advice_ends_after_the_seconds_that_it_has(monkeypatch: pytest.MonkeyPat
     lower = trials.lower
     monkeypatch.setattr(trials, "lower", lambda form: forms.append(form) or lower(form))
     advice = advise(graph, "icestick", Options(style="streaming"), SilentProgress(), seconds=0)
-    assert (advice.tried, advice.seconds, len(forms)) == (1, 0, 1)
+    assert (len(advice.tried), advice.seconds, len(forms)) == (1, 0, 1)
     console = Console(width=200, file=io.StringIO())
     console.print(render_advice(advice))
     assert "No other was tried after 0 s; `nnhw fit` does." in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def advised(
+    monkeypatch: pytest.MonkeyPatch, style: str, fits: Callable[[str, bool, str], bool]
+) -> tuple[list[tuple[str, str, str]], str]:
+    """Return (board, bits, style) of each trial, and the text; `fits` says of (board, own form, style) what maps."""
+
+    def attempt(form: trials.LoweredVariant, board: Board, alike: tuple[str, ...], options: Options) -> FitTrial:
+        mapped = fits(board.name, form.variant.own, options.style)
+        missing = "" if mapped else "too large"
+        tried.append((board.name, f"{form.variant.weight_bits}/{form.variant.act_bits}", options.style))
+        cycles = 9 if mapped else 0
+        return FitTrial(board, alike, form.variant, "shared", cycles, 2 * cycles, 48e6, 1e5, {"lc": 9}, missing)
+
+    tried: list[tuple[str, str, str]] = []
+    monkeypatch.setattr(trials.LoweredVariant, "attempt", attempt)
+    model, example = small_model()
+    advice = advise(Source(model, example, "m").capture(), "ulx3s_12f", Options(style=style), SilentProgress())
+    console = Console(width=300, file=io.StringIO(), record=True)
+    console.print(render_advice(advice))
+    return tried, console.export_text()
+
+
+def test_advice_tries_the_other_style_then_the_largest_board_then_fewer_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried, text = advised(monkeypatch, "streaming", lambda board, own, style: board in ("ulx3s_85f", "ulx3s_45f"))
+    assert tried == [
+        ("ulx3s_12f", "8/8", "auto"),
+        ("ulx3s_85f", "8/8", "streaming"),
+        *[("ulx3s_12f", bits, "streaming") for bits in ("8/4", "4/8", "4/4", "2/4", "2/2")],
+        ("ulx3s_45f", "8/8", "streaming"),
+        ("ulx3s_25f", "8/8", "streaming"),
+    ]
+    assert text.startswith("What would fit, of 9 that were mapped ")
+    assert [line.split()[0] for line in text.splitlines()[2:4]] == ["ulx3s_85f", "ulx3s_45f"]
+
+
+def test_advice_claims_nothing_of_what_was_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried, text = advised(monkeypatch, "auto", lambda board, own, style: False)
+    assert [board for board, _, _ in tried] == ["ulx3s_85f", *["ulx3s_12f"] * 5]
+    assert text.strip() == (
+        "Mapped as well, and too large: ulx3s_85f at 8/8 bits; ulx3s_12f at 8/4, 4/8, 4/4, 2/4, 2/2 bits. Fewer "
+        "channels, smaller images or fewer layers take less."
+    )
+
+
+def test_advice_tries_no_fewer_bits_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried, _ = advised(monkeypatch, "auto", lambda board, own, style: not own)
+    assert tried == [("ulx3s_85f", "8/8", "auto"), ("ulx3s_12f", "8/4", "auto"), ("ulx3s_12f", "4/8", "auto")]
+
+
+def test_check_of_what_does_not_fit_captures_once(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    captured: list[object] = []
+    capture = inspection.captured_graph
+    monkeypatch.setattr(inspection, "captured_graph", lambda *args: captured.append(args) or capture(*args))
+    monkeypatch.setattr(trials.LoweredVariant, "attempt", lambda form, board, alike, options: FITTING)
+    result = command("check", model_file(tmp_path, 32, "Tanh"), "-b", "icestick", "--calibrate", str(data))
+    assert result.exit_code == 1
+    assert "What would fit, of " in result.output
+    assert len(captured) == 1

@@ -243,6 +243,6 @@ def test_branch_that_waits_for_too_long_is_named() -> None:
         assert str(caught.value) == (
             f"the network does not fit: with the FIFOs between its engines there are {missing} block RAMs too many; "
             f"in front of 'cat' a branch waits for another in a FIFO of {bits} bits: branches of like length, smaller "
-            "maps, and joins along the channels need less; or use fewer channels or fewer bits, a slower --target-fps, "
-            "or a board with more resources ('nnhw boards')"
+            "maps, and joins along the channels need less; use fewer channels or fewer bits, or a board with more "
+            "resources ('nnhw boards')"
         )

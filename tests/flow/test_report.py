@@ -101,6 +101,7 @@ def test_report_of_a_whole_build_follows_the_schema() -> None:
     assert report["seeds"] == {"1": 51.2e6}
     assert report["resources"]["lc"] == {"estimated": 1000, "used": 990, "available": 5280}
     assert report["cycles"]["interval"] == {"predicted": 32, "simulated": 32}
+    assert report["latency_us"] == 1e6 * 40 / 48e6
     assert report["tools"] == {"torch": "2.13.0", "cocotb": "2.1.0", "yosys": "0.70"}
     assert report["layers"] == [
         {
@@ -249,6 +250,22 @@ def test_report_on_a_terminal_has_one_row_for_equal_passes(passes: dict[str, int
     lines = [" ".join(re.sub("[│┃]", " ", line).split()) for line in console.export_text().splitlines()]
     found = [line.removeprefix("IR before and after ") for line in lines if line.startswith("IR before and after ")]
     assert found == rows
+
+
+@pytest.mark.parametrize(("simulated", "said"), [(32, False), (32.5, True), (None, False)])
+def test_report_says_where_frames_are_too_few_for_the_interval_of_the_long_run(simulated: Any, said: bool) -> None:
+    facts = {**FACTS, "simulate": {**FACTS["simulate"], "interval_cycles": simulated}}
+    text = " ".join(text_of(make_report(facts, accelerator(), load_board("icebreaker"))).split())
+    remark = "32.50 cycles is the mean of the later half of 8 simulated frames, too few for the long run's 32."
+    assert (remark in text) == said
+    assert ("later half" in text) == said
+
+
+@pytest.mark.parametrize(("facts", "latency"), [(FACTS, "0.83"), ({"map": {**FACTS["map"], "clock_hz": 12e6}}, "3.33")])
+def test_report_shows_the_latency_in_microseconds(facts: dict[str, Any], latency: str) -> None:
+    text = text_of(make_report(facts, accelerator(), load_board("icebreaker")))
+    (row,) = (line for line in text.splitlines() if "latency, us" in line)
+    assert latency in row
 
 
 @pytest.mark.parametrize("labelled", [False, True])

@@ -12,9 +12,10 @@ import pytest
 
 from nnhw.accelerator import Accelerator, InputFormat
 from nnhw.boards import load_board
-from nnhw.engines.shared import ArrayConfig, SharedConfig
+from nnhw.engines.shared import ArrayConfig, SharedConfig, StepMemory
 from nnhw.engines.shared.array import Requantizing
 from nnhw.engines.shared.cycle_model import lone_schedule
+from nnhw.engines.shared.program import memory_needs
 from nnhw.engines.timing import Schedule
 from nnhw.errors import DoesNotFitError, InputError, MappingError, StuckError, first_of
 from nnhw.flow import style
@@ -30,7 +31,7 @@ from nnhw.mapping.shared.shared_accelerator import map_program
 from tests.flow.test_orders import ORDERS, Net
 from tests.flow.test_rows import lowered
 from tests.mapping.bodies import LayerSpec, codes_of, make_body
-from tests.mapping.shared.networks import I4, NETWORKS, U4, decoder
+from tests.mapping.shared.networks import I4, NETWORKS, U2, U4, Lined, decoder
 from tests.mapping.shared.programs import array_of
 
 BOARD = load_board("icebreaker")
@@ -70,6 +71,17 @@ def test_shared_engine_equals_the_ir_at_everything_it_stores(name: str, in_front
     if not in_front:
         accelerator, _ = map_program(body, "icebreaker", with_room(accelerator.programs[0].array))
         assert len(accelerator.stages) == 1
+    check_hardware(accelerator, body)
+
+
+def test_function_of_few_unequal_steps_equals_the_ir_on_a_shared_engine() -> None:
+    net = Lined((12,), U4)
+    codes = net.curve(net.linear(net.input, 5), U2, lambda z: np.sqrt(np.clip(z, 0, 1)))
+    body = net.body(net.linear(codes, 3))
+    memory = StepMemory(words=16, places=16, place_bits=16)
+    accelerator, _ = map_program(body, BOARD.name, replace(array_of(4, 2, 4), step_memory=memory))
+    words, places, place_bits = memory_needs(accelerator.programs[0].functions)
+    assert max(words, places) < place_bits
     check_hardware(accelerator, body)
 
 
@@ -284,3 +296,27 @@ def test_options_that_contradict_each_other_are_refused() -> None:
         Options(style="shared", overrides={"0": {"pe": 2}})
     with pytest.raises(InputError, match=r"--reusable .* needs --style shared without --array, given --style auto"):
         Options(reusable=True)
+
+
+@pytest.mark.parametrize(
+    ("shared", "cause"),
+    [
+        (
+            "the memory has 1 (6 bits too many); use fewer bits or --style streaming",
+            "the memory has 1 (6 bits too many)",
+        ),
+        (
+            "layer 'a' does not run there; use --style streaming (and 3 more)",
+            "layer 'a' does not run there (and 3 more)",
+        ),
+        ("nothing else reads it, so use --style streaming", "nothing else reads it"),
+        ("with 8 lanes 3; with 4 lanes 5 too many; use a larger board", "with 8 lanes 3; with 4 lanes 5 too many"),
+    ],
+)
+def test_message_of_both_styles_gives_no_advice_that_has_failed(shared: str, cause: str) -> None:
+    assert style._in_no_style("it does not fit: 9 too many; the largest is 'x'; use fewer bits", shared) == (
+        f"it does not fit: 9 too many; the largest is 'x'. On a shared engine (--style shared): {cause}; use fewer bits"
+    )
+    assert style._in_no_style("it does not fit", shared) == (
+        f"it does not fit. On a shared engine (--style shared): {cause}"
+    )

@@ -69,9 +69,9 @@ def test_mapper_refuses_a_large_network_before_it_counts_a_cost(monkeypatch: pyt
         map_body(body, "test", UP5K)
     assert str(caught.value) == (
         "the network does not fit: its weights alone take at least 2,560,000 bits, but the 30 block RAMs and 4400 "
-        "logic cells that the board leaves to the engines hold at most 269,312 (2,290,688 bits too many); the largest "
-        "layer is 'layer0' (net.py:10) with at least 640,000 bits; less than 10.5% of the network's present size "
-        "would fit: use fewer channels or fewer bits, or a board with more resources ('nnhw boards')"
+        "logic cells that the board leaves to the engines hold at most 269,312 (less than 10.5% of them); the "
+        "largest layer is 'layer0' (net.py:10) with at least 640,000 bits; use fewer channels or fewer bits, or a "
+        "board with more resources ('nnhw boards')"
     )
 
 
@@ -81,9 +81,9 @@ def test_captured_graph_is_refused_where_no_memory_of_a_board_holds_its_weights(
         refuse_graph(large(), replace(UP5K, spram=1), ICE40)
     assert str(caught.value) == (
         "the network does not fit: its weights alone take at least 2,560,000 bits, but all memories and logic cells "
-        "that the board leaves hold at most 531,456 (2,028,544 bits too many); the largest layer is 'layer0' "
-        "(net.py:10) with at least 640,000 bits; less than 20.8% of the network's present size would fit: use fewer "
-        "channels or fewer bits, or a board with more resources ('nnhw boards')"
+        "that the board leaves hold at most 531,456 (less than 20.8% of them); the largest layer is 'layer0' "
+        "(net.py:10) with at least 640,000 bits; use fewer channels or fewer bits, or a board with more resources "
+        "('nnhw boards')"
     )
 
 
@@ -93,8 +93,13 @@ def test_shared_engine_refuses_a_large_network_before_it_reads_functions(monkeyp
         map_shared(large(), "test", replace(UP5K, spram=1), ICE40)
     assert str(caught.value) == (
         "the weights take 2,561,200 bits, the memory has 262,144 (2,299,056 bits too many); use fewer bits for "
-        "weights, fewer channels, a larger board, or --style streaming"
+        "weights, fewer channels or a larger board"
     )
+
+
+def test_shared_engine_names_the_other_style_where_that_may_hold_the_weights() -> None:
+    with pytest.raises(DoesNotFitError, match=r"fewer channels, a larger board, or --style streaming$"):
+        map_shared(large(), "test", replace(UP5K, lc=1e6, spram=1), ICE40)
 
 
 def test_mapper_refuses_many_layers_by_the_first_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +126,7 @@ def test_message_that_a_network_does_not_fit_says_at_least_one_cell_and_what_a_l
     assert Budget(lc=10, ebr=1, ff=5).excess(Cost(lc=10.2, ff=5.4)) == (
         "1 logic cells too many and 1 flip-flops too many"
     )
-    message = does_not_fit((), 8, Cost(lc=10), Budget(lc=-20, ebr=3))
+    message = does_not_fit((), 8, Cost(lc=10), Budget(lc=-20, ebr=3), 4096)
     assert message.endswith(
         "(30 logic cells too many); what stands beside the engines, such as the link, takes more than there is: use "
         "another link (--link), or a board with more resources ('nnhw boards')"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -16,7 +17,7 @@ from nnhw.engines.fifo import FifoConfig, FifoModel
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.join import SumConfig
 from nnhw.engines.pad import PadConfig
-from nnhw.engines.timing import NetworkRun, run_network
+from nnhw.engines.timing import NetworkRun, Schedule, run_network
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import StuckError
 from nnhw.families import ECP5, ICE40, Family
@@ -170,7 +171,48 @@ def test_schedule_of_a_network_that_settles_late_is_that_of_full_buffers(monkeyp
     assert not settled.joined
     assert settled.interval == exact.interval == 6
     assert settled.ends(100) == exact.ends(6)
-    assert settled.interval_in(exact.ends(400)) is None
+
+
+@pytest.mark.parametrize(("frames", "interval"), [(1, None), (2, 2187), (3, 2187), (9, 2187)])
+def test_run_of_a_network_that_settles_late_shows_the_interval_of_its_frames(
+    frames: int, interval: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nnhw.mapping.schedule.MOST_STEPS", 0)
+    specs = [LayerSpec(4, (3, 3)), LayerSpec(6, (3, 3))]
+    accelerator = map_body(make_body((1, 13, 13), IntType(0, 3), specs), "test", LARGE, target_interval=2187)
+    network, schedule = network_of(accelerator), accelerator.schedule
+    assert not schedule.joined
+    models, sources = [stage.config.model() for stage in network.stages], [stage.sources for stage in network.stages]
+    start, ends = run_network(models, sources, network.i_beats, network.o_beats, frames, 100_000)
+    assert [end - start for end in ends] == schedule.ends(6)[:frames] + [end - start for end in ends[6:]]
+    assert schedule.interval_in([end - start for end in ends]) == interval
+
+
+ENDS = (43, 55, 65, 73, 86, 94, 107, 115)
+"""Ends of frames, of which the distances from the third on are 8 and 13 by turns."""
+
+
+@pytest.mark.parametrize(
+    ("frames", "joined", "interval"),
+    [
+        (1, True, None),
+        (2, True, Fraction(12)),
+        (3, True, Fraction(10)),
+        (4, True, Fraction(9)),
+        (5, True, Fraction(21, 2)),
+        (8, True, Fraction(21, 2)),
+        (1, False, None),
+        (2, False, Fraction(12)),
+        (5, False, Fraction(21, 2)),
+        (8, False, Fraction(42, 4)),
+        (7, False, Fraction(34, 3)),
+    ],
+)
+def test_interval_of_a_run_is_measured_over_a_period_or_over_its_later_half(
+    frames: int, joined: bool, interval: Fraction | None
+) -> None:
+    schedule = Schedule(44, 11, lead=(12, 10), period=(8, 13), joined=joined)
+    assert schedule.interval_in(ENDS[:frames]) == interval
 
 
 def test_much_less_hangs() -> None:

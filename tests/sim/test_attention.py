@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from nnhw.engines.timing import as_number
 from nnhw.flow.verification.equality import check_equality
 from nnhw.mapping.mapper import map_body
 from tests.flow.test_virtual import needs_compiler
@@ -28,5 +29,5 @@ def test_product_in_rtl_equals_ir_and_prediction(name: str) -> None:
     assert all(equality.equal for equality in equalities)
     schedule = accelerator.schedule
     assert plain.run.latency_cycles == schedule.latency_cycles
-    assert schedule.interval_in(plain.run.ends) == (schedule.interval if schedule.joined else None)
+    assert plain.interval_cycles == as_number(schedule.interval)
     assert plain.run.ends == schedule.ends(FRAMES)

@@ -132,7 +132,15 @@ def test_simulation_stops_the_build_where_a_frame_ends_in_another_cycle(ends: tu
 def test_simulated_interval_is_the_mean_over_whole_periods() -> None:
     check_simulation(result_of((43, 55, 63, 76)))
     assert result_of((43, 55, 63, 76)).facts()["interval_cycles"] == 10.5
-    assert result_of((43, 55, 63), 3).facts()["interval_cycles"] is None
+
+
+@pytest.mark.parametrize(("ends", "interval"), [((43, 55, 63), 8), ((43, 55), 12), ((43,), None)])
+def test_simulated_interval_of_fewer_frames_is_that_of_their_later_half(
+    ends: tuple[int, ...], interval: int | None
+) -> None:
+    result = result_of(ends, len(ends))
+    check_simulation(result)
+    assert result.facts()["interval_cycles"] == interval
 
 
 @pytest.mark.parametrize(("asked", "frames"), [(1, 4), (3, 4), (4, 4), (8, 8)])

@@ -151,7 +151,9 @@ def _rows_of_load(array: ArrayConfig) -> int:
 
 def load_words(functions: Sequence[RankedSteps], array: ArrayConfig) -> int:
     """Return the words of a program that load its step functions."""
-    rows = max(memory_needs(functions))
+    words, places, _ = memory_needs(functions)
+    # A row has a word of ranks, and a place with its code: as many rows as the more numerous of both.
+    rows = max(words, places)
     # A `Load` counts its words in the field for rows of weights, which has no more than the cache.
     return -(-rows // _rows_of_load(array)) * descriptor_words(array) + rows * array.entry_words
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from nnhw.accelerator import Accelerator
 from nnhw.boards import Board, load_board
-from nnhw.errors import InputError
+from nnhw.errors import DoesNotFitError, InputError
 from nnhw.flow.board_budget import map_on_board
 from nnhw.flow.folder.build_folder import BuildFolder
 from nnhw.flow.models.calibrate import Calibration, quantize_source
@@ -82,8 +82,13 @@ def check_file(
     NnhwError: the model cannot be built; the message has everything that the stage which refused it has found.
     """
     found, progress = load_board(board), progress or SilentProgress()
-    parts = lowered(captured(file, calibration, progress), progress)
-    accelerator, clock_hz = _mapped(parts.body, found, progress), found.target_clock_hz
+    graph = captured(file, calibration, progress)
+    parts, clock_hz = lowered(graph, progress), found.target_clock_hz
+    try:
+        accelerator = _mapped(parts.body, found, progress)
+    except DoesNotFitError as error:
+        error.graph = graph
+        raise
     return Checked(Division.of(parts), clock_hz, rates(accelerator, clock_hz, found))
 
 

@@ -86,7 +86,7 @@ def _cycles(cycles: float | None) -> str:
 
 
 def _interval(result: SimulationResult) -> str:
-    """Return the simulated interval as text, or the predicted one where too few frames were simulated to tell."""
+    """Return the simulated interval as text, or the predicted one where only one frame was simulated."""
     if result.interval is None:
         return f"{_cycles(as_number(result.schedule.interval))} (predicted)"
     return _cycles(as_number(result.interval))
@@ -231,6 +231,8 @@ def _speed(report: Report) -> NumberTable:
     table = NumberTable("Speed", "", "rate", "limited by", names=(), texts=("",))
     table.row("Fmax of place and route, MHz", _mega(report["fmax_hz"]), "")
     table.row("clock, MHz", _mega(report["clock_hz"]), "")
+    if latency := report.get("latency_us"):  # a report of an older nnhw has none
+        table.row("latency, us", f"{latency:,.2f}", "")
     frames = f"{report['frame']}s/s"
     if report["inferences_per_second"] is None and (planned := report["planned"]):
         clock = f"{planned['clock_hz'] / 1e6:g} MHz, if it is reached"
@@ -246,8 +248,8 @@ def _speed(report: Report) -> NumberTable:
 
 def render_rates(clock_hz: float, rates: Report) -> Iterator[str]:
     """Yield the lines of `nnhw check` about rates: of the engine, and of each link with what bounds the rate there."""
-    engine = _count(rates["inferences_per_second"])
-    yield f"the engine, at {clock_hz / 1e6:g} MHz if that is reached: {engine} {rates['frame']}s/s"
+    engine = f"{_count(rates['inferences_per_second'])} {rates['frame']}s/s, latency {rates['latency_us']:,.2f} us"
+    yield f"the engine, at {clock_hz / 1e6:g} MHz if that is reached: {engine}"
     for link in rates["links"]:
         rate = f"{_count(link['inferences_per_second'])} {rates['frame']}s/s"
         yield f"link {link['kind']} at {_link_speed(link)}: {rate}, limited by the {link['bound']}"
@@ -299,6 +301,13 @@ def _passes(passes: Mapping[str, int]) -> Iterator[tuple[str, int]]:
 def _remarks(report: Report) -> Iterator[str]:
     """Yield the remarks below the tables, one line each."""
     accuracy, exact, style = report["model"]["accuracy"], report["exactness"], report["style"]
+    interval = report["cycles"]["interval"]
+    if interval["simulated"] not in (None, interval["predicted"]):
+        found, expected = _cycles(interval["simulated"]), _cycles(interval["predicted"])
+        yield (
+            f"The interval of {found} cycles is the mean of the later half of {exact['rtl_samples']} simulated frames, "
+            f"too few for the long run's {expected}."
+        )
     yield from _savings(report["savings"] or {})
     if style:
         if turns := style.get("turns"):

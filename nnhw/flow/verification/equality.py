@@ -48,7 +48,7 @@ class Equality:
 
     @property
     def interval_cycles(self) -> int | float | None:
-        """Cycles from frame to frame, the mean over whole periods; None: too few frames ran, or there were stalls."""
+        """Cycles from frame to frame, see `Schedule.interval_in`; None: one frame ran, or there were stalls."""
         interval = self.schedule.interval_in(self.run.ends) if self.schedule else None
         return None if interval is None else as_number(interval)
 

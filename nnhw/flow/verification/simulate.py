@@ -65,7 +65,7 @@ class SimulationResult:
 
     @property
     def interval(self) -> Fraction | None:
-        """Cycles between the last bytes of two frames, the mean over whole periods; None: too few frames ran."""
+        """Cycles between the last bytes of two frames, as simulated, see `Schedule.interval_in`; None: one ran."""
         return self.schedule.interval_in(self.ends)
 
     @property

@@ -17,6 +17,7 @@ from nnhw.families import Family
 from nnhw.ir import Graph, IntType, TensorType, graph_hash
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.layers import Layer
+from nnhw.mapping.least_weights import held_bits
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.schedule import StreamNetwork
 from nnhw.mapping.settling import settle
@@ -146,9 +147,11 @@ class _Ways:
         need, held = layer_weight_bits(self._layers), memory_bits(self.budget, self.family)
         if need <= held:
             return None
+        # Engines of their own are no remedy where block RAMs and logic hold fewer weights than there are.
+        other = f", or {STREAMING}" if need <= held_bits(self.budget, self.family) else ""
         return DoesNotFitError(
             f"the weights take {need:,} bits, the memory has {held:,} ({need - held:,} bits too many); use fewer bits "
-            f"for weights, fewer channels, a larger board, or {STREAMING}"
+            f"for weights, fewer channels{',' if other else ' or'} a larger board{other}"
         )
 
     def _may_fit(self, layers: Sequence[Layer]) -> bool:

@@ -74,6 +74,16 @@ def test_functions_are_loaded_once_in_front_of_all_records() -> None:
     assert (load_cycles(plain), plain.loads) == (0, ())
 
 
+@pytest.mark.parametrize("steps", [[512], [512, 700], [600, 650, 700, 1200]])
+def test_program_with_fewer_steps_than_bits_of_a_place_begins_behind_its_loads(steps: list[int]) -> None:
+    function = RankedSteps(np.array(steps), np.arange(len(steps) + 1), cell_bits=5, cells_log2=4)
+    array = replace(STEPPED, rows=4)
+    program = SharedConfig(array, (Fill(300, 4, 2, flip=False),), (function,))
+    assert sum(len(load.entries) for load in program.loads) == max(function.used_words, len(function.codes))
+    assert program.spans[0][0] == load_words(program.functions, array)
+    assert program.spans[-1][0] + program.spans[-1][1] == len(program.words)
+
+
 def test_an_array_without_a_step_memory_is_what_it_was() -> None:
     assert requantizer_latency(STEPPED) == requantizer_latency(replace(STEPPED, step_memory=None)) + LOOKUP_CYCLES
     assert replace(STEPPED, step_memory=None).id != STEPPED.id
