@@ -79,6 +79,8 @@ MARKS: dict[str, tuple[str, ...]] = {
     "flow/test_own_engine.py::test_wrong_hardware_is_found_in_rtl": ("rtl", "synth", "slow"),
     "flow/test_patching.py": ("rtl", "synth", "pnr", "slow"),
     "flow/test_place.py": ("synth", "pnr"),
+    "flow/test_pooled_sums.py": ("slow",),
+    "flow/test_pooled_sums.py::test_pooled_sums_equal_reference_in_rtl": ("rtl", "synth", "slow"),
     "flow/test_processes.py::test_run_rejects_program_that_is_not_there": ("synth",),
     "flow/test_random_networks.py::test_random_network_equals_reference_in_rtl": ("rtl", "synth", "slow"),
     "flow/test_retuning.py": ("synth", "pnr", "slow"),
