@@ -56,6 +56,8 @@ MARKS: dict[str, tuple[str, ...]] = {
     ),
     "flow/test_carries.py": ("synth",),
     "flow/test_chain.py": ("rtl", "synth", "slow"),
+    "flow/test_choices.py": ("slow",),
+    "flow/test_choices.py::test_choices_equal_reference_in_rtl": ("rtl", "synth", "slow"),
     "flow/test_compiled.py::test_hardware_that_cannot_be_loaded_is_a_message": ("rtl",),
     "flow/test_record_cycles.py": ("rtl", "slow"),
     "flow/test_denoise.py": ("rtl", "slow"),
