@@ -2,6 +2,7 @@
 
 All combinations of integers are evaluated; `wide_joins` is for too many of them. The factors of the sum only have to
 put all combinations in the right order, so they are much smaller than a precise ratio of the scales: see `factors`.
+Where the join is no weighted sum, factors give each combination a number of its own, and its steps are a table.
 """
 
 from __future__ import annotations

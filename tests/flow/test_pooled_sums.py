@@ -1,4 +1,4 @@
-"""Pooling in front of batch normalization and quantizer, as binary VGGs have it: PyTorch == IR == golden == RTL."""
+"""Pooling in front of batch normalization, and of unlike numbers of pixels: PyTorch == IR == golden == RTL."""
 
 from __future__ import annotations
 
@@ -39,7 +39,18 @@ def four_bits(curve: bool = False) -> nn.Module:
     )
 
 
-MODELS = {"binary": binary, "four_bits": four_bits, "curve": lambda: four_bits(curve=True)}
+def averages() -> nn.Module:
+    """Averages of unlike numbers of pixels: windows that reach beyond the border, in front of it and behind."""
+    weights = {"weight_quant": Int(3, 2**-2), "bias": False}
+    border = nn.AvgPool2d(3, 2, 1, count_include_pad=False)
+    return nn.Sequential(
+        *(QuantIdentity(4, 2**-2), QuantConv2d(2, 3, 3, **weights), QuantReLU(3, 2**-1)),
+        *(border, QuantIdentity(5, 2**-3), nn.AvgPool2d(2, ceil_mode=True), nn.BatchNorm2d(3), QuantIdentity(4, 2**-2)),
+        *(QuantConv2d(3, 3, 2, **weights),),
+    )
+
+
+MODELS = {"binary": binary, "four_bits": four_bits, "curve": lambda: four_bits(curve=True), "averages": averages}
 
 
 @functools.cache
@@ -81,7 +92,7 @@ def test_binary_weights_take_the_signs_of_negative_gammas() -> None:
 
 @needs_simulator
 @pytest.mark.usefixtures("deep_fifos")
-@pytest.mark.parametrize("name", covering(MODELS, ("binary", "curve")))
+@pytest.mark.parametrize("name", covering(MODELS, ("binary", "curve", "averages")))
 def test_pooled_sums_equal_reference_in_rtl(name: str) -> None:
     body = body_of(name)
     accelerator = map_body(body, "test", LARGE, target_interval=6000)
