@@ -18,6 +18,10 @@ from .locations import Lines, location_of
 from .refusals import remedy_of
 from .values import Batch, TracedConstant, Value
 
+SIZE_QUERY = "aten.sym_size.int"
+SHAPED_AS = ("aten.expand_as.default", "aten.view_as.default", "aten.reshape_as.default")
+"""Operators that bring their operand into the shape of another value."""
+
 
 @dataclass(frozen=True)
 class Call:
@@ -97,6 +101,9 @@ def evaluate(call: Call, double: bool = False) -> torch.Tensor:
         raise CaptureError(f"{call}: a constant must not depend on the batch size")
     schema = target._schema.arguments
     plain = {argument.name: _plain(call[argument.name], double) for argument in schema}
+    # A cast rounds nothing in float64; a constant that is made of a number is that of its own dtype.
+    if double and call.values and plain.get("dtype") == torch.float32:
+        plain["dtype"] = torch.float64
     args = [plain[argument.name] for argument in schema if not argument.kwarg_only]
     with torch.no_grad():
         result = target(*args, **{argument.name: plain[argument.name] for argument in schema if argument.kwarg_only})
@@ -113,7 +120,8 @@ def only_computes(target: torch._ops.OpOverload, namespaces: Sequence[str]) -> b
 def check_sole_use(call: Call) -> None:
     """Refuse an operation in place if another operation reads the changed tensor, as values of a graph never change."""
     target = call.node.target
-    if not isinstance(target, torch._ops.OpOverload) or not target._schema.is_mutable:
+    # detach_ changes no number.
+    if not isinstance(target, torch._ops.OpOverload) or not target._schema.is_mutable or call.operation == "detach":
         return
     # Such as out=..: it writes a tensor that is no operand.
     if not target._schema.name.endswith("_"):
@@ -128,8 +136,14 @@ def check_sole_use(call: Call) -> None:
 
 def _is_shared(node: fx.Node) -> bool:
     """Return whether a value is read more than once; different parts of it count as different values."""
-    parts = [user.args[1] for user in node.users if user.target is operator.getitem]
-    return len(node.users) > 1 and not len(set(parts)) == len(parts) == len(node.users)
+    readers = [user for user in node.users if not _reads_shape(user, node)]
+    parts = [user.args[1] for user in readers if user.target is operator.getitem]
+    return len(readers) > 1 and not len(set(parts)) == len(parts) == len(readers)
+
+
+def _reads_shape(user: fx.Node, node: fx.Node) -> bool:
+    """Return whether a traced call reads nothing of a value but its shape, as bias.expand_as(y) of y."""
+    return str(user.target) == SIZE_QUERY or (str(user.target) in SHAPED_AS and user.args[0] is not node)
 
 
 def is_view(node: Any) -> bool:

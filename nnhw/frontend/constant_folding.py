@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from nnhw.errors import CaptureError
 from nnhw.ir import IntType
 
 from .calls import Call, evaluate
@@ -32,13 +33,18 @@ COPIES = tuple(
     f"aten.{name}"
     for name in (
         "clone.default", "contiguous.default", "detach.default", "alias.default", "expand.default", "repeat.default",
-        "slice.Tensor", "select.int", "flip.default",
+        "slice.Tensor", "select.int", "flip.default", "expand_as.default", "broadcast_to.default", "tile.default",
     )
 )  # fmt: skip
 
 _CAT = "aten.cat.default"
 
-REPEATS = {"aten.expand.default": "size", "aten.repeat.default": "repeats"}
+REPEATS = {
+    "aten.expand.default": "size",
+    "aten.broadcast_to.default": "size",
+    "aten.repeat.default": "repeats",
+    "aten.tile.default": "dims",
+}
 """Operators that repeat a constant --> the argument that says how often, or to which size."""
 
 
@@ -59,6 +65,28 @@ def computed_constant(call: Call) -> TracedConstant:
     if scale.ndim:
         scale = compressed(_rearranged(call, np.broadcast_to(scale, source.codes.shape)))
     return TracedConstant(tensor, source.label, _rearranged(call, source.codes), scale, source.dtype, precise)
+
+
+def shaped_constant(call: Call, shape: tuple[int, ...]) -> TracedConstant:
+    """Return a constant in the shape of a computed value: bias.view(1, -1).expand_as(y). It stays one for all images.
+
+    Parameters
+    ----------
+    shape: of the value, without the batch.
+
+    Raises: CaptureError for a constant that cannot have this shape.
+    """
+    given = tuple(call["self"].tensor.shape)
+    fits = len(given) <= len(shape) + 1 and all(
+        size in (1, wanted) for size, wanted in zip(given[::-1], (*shape[::-1], 1), strict=False)
+    )
+    if not fits:
+        raise CaptureError(
+            f"{call} makes the shape [batch, {', '.join(map(str, shape))}] of a constant of shape {list(given)}; give "
+            f"the constant the shape of one image, with a first axis of size 1"
+        )
+    like = TracedConstant(torch.zeros(1, *shape), call.node.name)
+    return computed_constant(replace(call, arguments={**call.arguments, "other": like}))
 
 
 def _joined(call: Call) -> tuple[np.ndarray, np.ndarray, IntType] | None:
@@ -105,5 +133,7 @@ def _precise(call: Call) -> torch.Tensor | None:
 def _rearranged(call: Call, array: np.ndarray) -> np.ndarray:
     target: Any = call.node.target
     names = [argument.name for argument in target._schema.arguments if not argument.kwarg_only]
-    result: np.ndarray = target(torch.from_numpy(np.array(array)), *(call[name] for name in names[1:])).numpy()
+    others = (call[name] for name in names[1:])
+    plain = (other.tensor if isinstance(other, TracedConstant) else other for other in others)
+    result: np.ndarray = target(torch.from_numpy(np.array(array)), *plain).numpy()
     return result

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, fx, nn
 from torch.export import ExportedProgram
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -90,10 +91,14 @@ class Recorder(TorchDispatchMode):
             # torch switches a mode off while it handles a call; on again, it sees the calls in the loop's body.
             with self:
                 return _looped(*args)
-        # A dtype that the model names itself would undo the widening.
-        if self._double and given.get("dtype") == torch.float32:
+        narrow = self._double and given.get("dtype") == torch.float32
+        makes = narrow and not _reads_tensors(args, given)
+        # A dtype that the model names itself would undo the widening. A constant has the number of that dtype.
+        if narrow and not makes:
             given["dtype"] = torch.float64
         result = func(*args, **given)
+        if makes:
+            result = result.double()
         if func is _QUANTIZE:
             # In float64 weights at ties could get other codes than the model has: the codes that were found in its own
             # precision are put in their place.
@@ -112,6 +117,52 @@ class Recorder(TorchDispatchMode):
 
     def observe(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
         """Called for each call of another operator, which may be a quantizer of another framework."""
+
+
+class ConstantMaker(TorchFunctionMode):
+    """Gives each constant that `forward` makes of Python's numbers the number that it has in the model's own precision.
+
+    torch.tensor(0.1, dtype=x.dtype) is another number in float64, which would be another model. As the dtype is that of
+    the input, a first call in the model's own precision has to tell it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._default = torch.get_default_dtype()
+        self._own: list[torch.dtype | None] = []
+        self._waiting: Iterator[torch.dtype | None] | None = None
+
+    def widen(self) -> None:
+        """Begin a call in float64, behind the one in the model's own precision."""
+        self._waiting = iter(self._own)
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        given = dict(kwargs or {})
+        if func not in _ALIKE and _reads_tensors(args, given):
+            return func(*args, **given)
+        if self._waiting is None:
+            made = func(*args, **given)
+            self._own.append(made.dtype if isinstance(made, Tensor) else None)
+            return made
+        # An array has its own numbers, which a trace keeps: a cast is none of them.
+        listed = not any(isinstance(leaf, np.ndarray) for leaf in tree_leaves(args))
+        if next(self._waiting, None) != torch.float32 or not listed:
+            return func(*args, **given)
+        like = args[0].dtype if func in _ALIKE else None
+        if (given.get("dtype") or like) == torch.float64:
+            given["dtype"] = torch.float32
+        with _default_dtype(self._default):
+            return func(*args, **given).double()
+
+
+def _reads_tensors(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    return any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, kwargs)))
+
+
+_ALIKE = (Tensor.new_tensor, Tensor.new_full, torch.full_like)
+"""What makes a constant of numbers, with no more of a tensor than its dtype and shape."""
 
 
 def _looped(
@@ -149,8 +200,7 @@ class Evaluator:
     ) -> None:
         self.model = _opened(model) if isinstance(model, ExportedProgram) else copied(model)
         self._double, self._weights, self._batch_size = double, weights, _fixed_batch(model)
-        if double:
-            self.model.double()
+        self._constants: ConstantMaker | None = None
 
     def __call__(self, images: np.ndarray, *, numbers: bool = False) -> Evaluation:
         """Evaluate images [N, *shape].
@@ -160,12 +210,22 @@ class Evaluator:
         numbers: keep what is quantized, too.
         """
         batch = torch.from_numpy(images)
-        if self._double and batch.is_floating_point():
-            batch = batch.double()
-        recorder = self._recorder(self._double, self._weights, numbers)
-        with torch.no_grad(), _default_dtype(self._double), eager_loops(), recorder:
+        if not self._double:
+            return self._evaluated(batch, numbers, double=False)
+        if self._constants is None:
+            self._constants = ConstantMaker()
+            with self._constants:
+                self._evaluated(batch[: self._batch_size or 1], numbers=False, double=False)
+            self.model.double()
+        self._constants.widen()
+        with _default_dtype(torch.float64), self._constants:
+            return self._evaluated(batch.double() if batch.is_floating_point() else batch, numbers, double=True)
+
+    def _evaluated(self, batch: Tensor, numbers: bool, double: bool) -> Evaluation:
+        recorder = self._recorder(double, self._weights, numbers)
+        with torch.no_grad(), eager_loops(), recorder:
             result = self._result(batch, recorder.calls)
-        steps = images.shape[1] if images.ndim > 1 else 1
+        steps = batch.shape[1] if batch.ndim > 1 else 1
         return Evaluation(joined(tensors_of(result)), tuple(recorder.calls), steps)
 
     def _result(self, batch: Tensor, calls: list[QuantizerCall]) -> Any:
@@ -232,10 +292,10 @@ def _signature(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], x: T
 
 
 @contextmanager
-def _default_dtype(double: bool) -> Iterator[None]:
-    """While active, tensors made without a dtype are float64 if `double`, like the rest of the model."""
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """While active, tensors made without a dtype have this one."""
     before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64 if double else before)
+    torch.set_default_dtype(dtype)
     try:
         yield
     finally:

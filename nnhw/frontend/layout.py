@@ -116,7 +116,7 @@ def upsample(translator: Translator, call: Call) -> Value:
 
 
 def concat(translator: Translator, call: Call) -> Value:
-    """Tensors one behind the other; codes if all of them have the same scale."""
+    """Tensors one behind the other; codes if all of them have one scale, or numbers that are codes of one."""
     parts = values_of(translator, call, call["tensors"])
     if len(parts) == 1:
         return parts[0]
@@ -130,7 +130,18 @@ def concat(translator: Translator, call: Call) -> Value:
     if scale is not None:
         return Codes(translator.emit(call, Concat(axis), *(part.name for part in codes)), scale, quantized=True)
     names = [translator.floats(part, call.location) for part in parts]
-    return Float(translator.emit(call, Concat(axis), *names))
+    spoiled = _unlike(call, codes) if len(codes) == len(parts) else ""
+    return Float(translator.emit(call, Concat(axis), *names), spoiled)
+
+
+def _unlike(call: Call, parts: Sequence[Codes]) -> str:
+    """Return why codes that are joined are no codes, and what to do."""
+    scales = [f"{part.scale.flat[0]:.6g}" + " .." * (part.scale.size > 1) for part in parts]
+    return (
+        f"{call} joins codes of the scales {', '.join(scales[:-1])} and {scales[-1]}, whose numbers are not all "
+        f"codes of 8 bits of any one scale; put one quantizer behind it, or give the quantizers of its branches one "
+        f"scale"
+    )
 
 
 def stack(translator: Translator, call: Call) -> Value:

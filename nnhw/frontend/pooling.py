@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from nnhw.errors import CaptureError
-from nnhw.ir import FLOAT, TensorType
 from nnhw.ir.ops import Divide, MaxPool2d, Pad, SumPool2d
 
 from .calls import Call
@@ -51,18 +50,19 @@ def adaptive_max_pool(translator: Translator, call: Call) -> list[Value | None]:
 
 
 def average_pool(translator: Translator, call: Call) -> Value:
-    """Average pooling whose divisor is the same for every window."""
+    """Average pooling; windows at the border may have divisors of their own."""
     codes = _codes(translator, call)
     rank = len(translator.shape(codes))
     kernel, stride, padding = _window(call, rank)
     image = as_image(translator, call, codes)
     shape = translator.shape(image)
     counts = _counts(shape, kernel, stride, padding, call["ceil_mode"])
-    divisor = call.arguments.get("divisor_override") or _divisor(call, shape, kernel, stride, padding, counts)
+    override = call.arguments.get("divisor_override")
+    divisors = np.array(override) if override else _divisors(call, shape, kernel, stride, padding, counts)
     after = _reach(shape, kernel, stride, padding, counts)
     if any(padding + after):
         image = placed(translator, call, image, Pad(padding, after), "border")
-    return _average(translator, call, image, kernel, stride, divisor, rank)
+    return _average(translator, call, image, kernel, stride, divisors, rank)
 
 
 def adaptive_average_pool(translator: Translator, call: Call) -> Value:
@@ -71,7 +71,7 @@ def adaptive_average_pool(translator: Translator, call: Call) -> Value:
     rank = len(translator.shape(codes))
     image = as_image(translator, call, codes)
     kernel = _equal_windows(call, translator.shape(image), _pair(call["output_size"], rank, 1))
-    return _average(translator, call, image, kernel, kernel, kernel[0] * kernel[1], rank)
+    return _average(translator, call, image, kernel, kernel, np.array(kernel[0] * kernel[1]), rank)
 
 
 def mean(translator: Translator, call: Call) -> Value:
@@ -94,22 +94,28 @@ def _over_axes(translator: Translator, call: Call, divide: bool) -> Value:
     if call["dtype"] not in (None, torch.float32, torch.float64):
         raise CaptureError(f"{call} computes in {call['dtype']}; only float32 and float64 are supported")
     image, kernel = _reduced(translator, call, _codes(translator, call))
-    divisor = kernel[0] * kernel[1] if divide else 1
-    return _kept(translator, call, _average(translator, call, image, kernel, kernel, divisor, rank=3))
+    divisors = np.array(kernel[0] * kernel[1] if divide else 1)
+    return _kept(translator, call, _average(translator, call, image, kernel, kernel, divisors, rank=3))
 
 
 def _average(
-    translator: Translator, call: Call, image: Any, kernel: Pair, stride: Pair, divisor: int, rank: int
+    translator: Translator, call: Call, image: Any, kernel: Pair, stride: Pair, divisors: np.ndarray, rank: int
 ) -> Codes | Float:
-    """Return the average of each window: an integer sum of codes, whose real value is divided."""
+    """Return the average of each window: an integer sum of codes, whose real value is divided.
+
+    Parameters
+    ----------
+    divisors: one for all windows, int64 [], or one for each, int64 [rows, columns].
+    """
     # Scales change as by MaxPool2d, which has the same windows.
     scale = moved(image.scale, translator.shape(image), MaxPool2d(kernel, stride))
     sums = Codes(translator.emit(call, SumPool2d(kernel, stride), image.name), scale, quantized=False)
     result = like(translator, call, sums, rank)
-    if divisor == 1:
+    if (divisors == 1).all():
         return result
-    label = f"{translator.label(call)}.count"
-    count = translator.builder.constant(label, np.array(float(divisor)), TensorType((), FLOAT), call.location)
+    if divisors.ndim:
+        divisors = divisors.reshape(1, -1) if rank == 2 else divisors[np.newaxis]
+    count = translator.array(f"{translator.label(call)}.count", divisors, call.location)
     return Float(translator.emit(call, Divide(), translator.floats(result, call.location), count, suffix="mean"))
 
 
@@ -163,22 +169,18 @@ def _reach(shape: tuple[int, ...], kernel: Pair, stride: Pair, padding: Pair, co
     return max(ends[0], 0), max(ends[1], 0)
 
 
-def _divisor(call: Call, shape: tuple[int, ...], kernel: Pair, stride: Pair, padding: Pair, counts: Pair) -> int:
-    """Return the divisor of all windows. Raises: CaptureError if windows at the border have other divisors."""
-    divisor = 1
+def _divisors(
+    call: Call, shape: tuple[int, ...], kernel: Pair, stride: Pair, padding: Pair, counts: Pair
+) -> np.ndarray:
+    """Return the divisor of all windows, int64 [], or of each, int64 [rows, columns], where they differ."""
+    covered = []
     for size, span, step, border, count in zip(shape[1:], kernel, stride, padding, counts, strict=True):
         starts = np.arange(count) * step - border
         # Torch counts the padding where it is told to, but never what ceil_mode adds behind it.
         low, high = (-border, size + border) if call["count_include_pad"] else (0, size)
-        covered = set((np.minimum(starts + span, high) - np.maximum(starts, low)).tolist())
-        if len(covered) > 1:
-            raise CaptureError(
-                f"{call} divides by {sorted(covered)} positions, more or fewer at the border (padding={border}, "
-                f"ceil_mode={call['ceil_mode']}, count_include_pad={call['count_include_pad']}); use "
-                f"count_include_pad=True and ceil_mode=False, or divisor_override"
-            )
-        divisor *= covered.pop()
-    return divisor
+        covered.append(np.minimum(starts + span, high) - np.maximum(starts, low))
+    divisors = np.outer(*covered)
+    return np.array(divisors[0, 0]) if (divisors == divisors[0, 0]).all() else divisors
 
 
 def _equal_windows(call: Call, shape: tuple[int, ...], counts: Pair) -> Pair:

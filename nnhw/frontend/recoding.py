@@ -9,7 +9,7 @@ from math import gcd, lcm
 import numpy as np
 
 from nnhw.ir import Graph, Node
-from nnhw.ir.ops import Dequantize, Flatten, MaxPool2d, Pad, Permute, Quantize, Reshape, Slice, Upsample
+from nnhw.ir.ops import Concat, Dequantize, Flatten, MaxPool2d, Pad, Permute, Quantize, Reshape, Slice, Upsample
 from nnhw.ir.ops.elementwise import Binary, Unary
 
 from .calls import Call
@@ -20,6 +20,7 @@ _GREATEST_CODE = 255
 """Greatest magnitude of a code that floats may be turned into: 8 bits, as quantizers have them."""
 _GREATEST_RANGE = 2**9  # codes that are tried: more than a layer can read
 _OF_ONE_NUMBER = (Unary, Binary, Dequantize)
+_MOVES = Flatten | Reshape | Permute | Slice | Upsample | MaxPool2d
 _PICKS = (Flatten, Reshape, Permute, Slice, Upsample, MaxPool2d, Pad)
 """Ops whose results are elements of their operand, or borders."""
 
@@ -28,15 +29,12 @@ def recoded(translator: Translator, call: Call, value: Float) -> Codes | Float:
     """Return codes for a value that is a function of codes, if all numbers that it can have are integers times one
     scale.
 
-    (code - 1) / 2 of the codes -1 and +1 --> the codes 0 and 1
+    (code - 1) / 2 of the codes -1 and +1                     --> the codes 0 and 1
+    codes of the scale 1/4 and codes of 1/8, one behind the other --> codes of the scale 1/8
 
     The greatest such scale is taken. Any other value is returned as it is.
     """
-    graph = translator.builder.build([value.name])
-    path = _path(graph)
-    if path is None:
-        return value
-    scale, codes = _common_scale(_numbers(graph, path))
+    scale, codes = _common_scale(_all_numbers(translator, value.name))
     if scale is None:
         return value
     bipolar = set(codes.tolist()) == {-1, 1}
@@ -48,6 +46,16 @@ def recoded(translator: Translator, call: Call, value: Float) -> Codes | Float:
         name = translator.builder.add(f"{value.name}.codes", op, [value.name, constant], call.location)
         translator.quantized[key] = Codes(name, np.array(scale), quantized=True)
     return translator.quantized[key]
+
+
+def _all_numbers(translator: Translator, name: str) -> np.ndarray:
+    """Return all numbers that a value can have; NaN if they do not follow from codes one by one, or are too many."""
+    graph = translator.builder.build([name])
+    node = graph.node(name)
+    if isinstance(node.op, Concat | _MOVES):
+        return np.concatenate([_all_numbers(translator, part) for part in node.inputs])
+    path = _path(graph)
+    return np.array([np.nan]) if path is None else _numbers(graph, path)
 
 
 def _path(graph: Graph) -> list[Node] | None:

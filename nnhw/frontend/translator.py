@@ -14,8 +14,8 @@ from nnhw.errors import CaptureError, IrError, NnhwError
 from nnhw.ir import FLOAT, Graph, GraphBuilder, Location, Op, TensorType
 from nnhw.ir.ops import Dequantize, Input
 
-from .calls import Call, check_sole_use, make_call
-from .constant_folding import computed_constant
+from .calls import SHAPED_AS, SIZE_QUERY, Call, check_sole_use, make_call
+from .constant_folding import computed_constant, shaped_constant
 from .locations import Lines, location_of
 from .sequences import by_step, each_image
 from .values import Batch, Block, Codes, Float, Integers, PerImage, Stacked, StepsFirst, TracedConstant, Unknown, Value
@@ -25,7 +25,6 @@ Handler = Callable[["Translator", Call], "Value | list[Value | None]"]
 
 QUANTIZE = "nnhw.quantize.default"
 RESCALE = "nnhw.rescale.default"
-SIZE_QUERY = "aten.sym_size.int"
 ASSERTIONS = ("aten._assert_scalar.default", "aten._assert_tensor_metadata.default")
 
 
@@ -290,6 +289,8 @@ class Translator:
         check_sole_use(call)
         if handler is None or (not variable and call.operator != QUANTIZE):
             return computed_constant(call)
+        if call.operator in SHAPED_AS and isinstance(call["self"], TracedConstant):
+            return shaped_constant(call, self.result_shape(call))
         if any(isinstance(value, Unknown) for value in call.values):
             # A quantizer's result is known whatever its input is.
             return Unknown() if call.operator != QUANTIZE else self._after_unknown(handler, call)

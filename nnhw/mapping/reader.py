@@ -446,7 +446,8 @@ class _Reader:
         dilation: tuple[int, int] = (1, 1),
         weights: np.ndarray | None = None,
     ) -> None:
-        names, function = self._function(node)
+        # A shared engine requantizes in front of a maximum, so a function behind one is a layer of its own.
+        names, function = ([node.name], None) if op == "max" else self._function(node)
         activation = self._type(node.inputs[0])
         # The engine reads the border as well, so its type takes part.
         if padding is not None and not activation.holds(np.array([padding.value])):

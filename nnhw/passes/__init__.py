@@ -6,6 +6,7 @@ from .collapse_chains import collapse_chains
 from .drop_unread import drop_unread
 from .fold_constants import fold_constants
 from .fold_fixed_channels import fold_fixed_channels
+from .fold_mirrors import fold_mirrors
 from .fold_permutes import fold_permutes
 from .hoist_shapes import hoist_shapes
 from .join_rescaled import join_rescaled
@@ -36,6 +37,7 @@ __all__ = [
     "find_rounding_notes",
     "fold_constants",
     "fold_fixed_channels",
+    "fold_mirrors",
     "fold_permutes",
     "hoist_shapes",
     "join_rescaled",

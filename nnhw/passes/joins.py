@@ -2,12 +2,14 @@
 
 All combinations of integers are evaluated; `wide_joins` is for too many of them. The factors of the sum only have to
 put all combinations in the right order, so they are much smaller than a precise ratio of the scales: see `factors`.
+Where the join is no weighted sum, factors give each combination a number of its own, and its steps are a table.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import permutations
 
 import numpy as np
 
@@ -27,6 +29,10 @@ COMBINATIONS = 2**22
 """Most combinations that are ever evaluated."""
 COMBINATIONS_OF_CLASSES = 2**24
 """Most combinations times classes that are ever evaluated."""
+MOST_NUMBERED = 2**12
+"""Most steps of a function of numbered combinations, in one channel: codes of 8 bits for two block RAMs of ECP5."""
+_ORDERED = 4
+"""Most sources whose orders are tried: 24 of them."""
 _LINEAR_TO = 1e-9
 """Relative deviation up to which the join counts as a weighted sum. It only chooses candidates: all are compared."""
 _PAIRED = (Multiply, Divide, Maximum, Minimum)
@@ -57,11 +63,11 @@ def find_joint_steps(region: Region) -> tuple[tuple[int, ...], Steps]:
     Raises: LoweringError that names the sources if there are too many combinations or no factors.
     """
     join = _join(region)
-    check_products(region)
     ranges = [source.type.int_dtype for source in region.sources]
     count = math.prod(codes.high - codes.low + 1 for codes in ranges)
     few = count <= COMBINATIONS and count * len(region.classes[0]) <= COMBINATIONS_OF_CLASSES
     if count > _ALWAYS:
+        check_products(region)
         try:
             found = find_wide_steps(region)
         # It only looks at pairs of an accumulator and a code; where all combinations can be evaluated, they decide.
@@ -75,14 +81,35 @@ def find_joint_steps(region: Region) -> tuple[tuple[int, ...], Steps]:
         raise LoweringError(_too_many(region, join, count))
     table = _evaluated(region, join, ranges)
     _check_margins(region, table, ranges)
-    ratios, signs = _ratios(region, join, table)
     values = np.stack(table.values, axis=1)
-    factors = find_factors(values, _segments(table, signs), ratios)
-    if factors is None:
-        raise LoweringError(_unaligned(region, join))
-    total = values @ np.array(factors)
-    steps = _steps(table, total, np.argsort(total, kind="stable")).channel_rows(region.classes[1])
-    return factors, replace(steps, proof=COMBINED)
+    try:
+        ratios, signs = _ratios(region, join, table)
+        factors = find_factors(values, _segments(table, signs), ratios)
+        if factors is None:
+            raise LoweringError(_unaligned(region, join))
+        steps = _steps(table, values @ np.array(factors))
+    except LoweringError as error:
+        factors, steps = _numbered(table, ranges)
+        if steps.starts.shape[1] > MOST_NUMBERED:
+            check_products(region)
+            raise LoweringError(_too_many_steps(error, steps)) from error
+    return factors, replace(steps.channel_rows(region.classes[1]), proof=COMBINED)
+
+
+def _numbered(table: JoinTable, ranges: list[IntType]) -> tuple[tuple[int, ...], Steps]:
+    """Return factors whose sum is another number for each combination, and the steps of any function of that number.
+
+    Of all orders of the sources it is the one with the fewest steps: the code of a choice between two values changes
+    rarely along the values of the one that is not chosen.
+    """
+    sizes = [kind.high - kind.low + 1 for kind in ranges]
+    values, found = np.stack(table.values, axis=1), []
+    for order in permutations(range(len(sizes))) if len(sizes) <= _ORDERED else [range(len(sizes))]:
+        factors = [0] * len(sizes)
+        for place, source in enumerate(order):
+            factors[source] = math.prod(sizes[inner] for inner in order[place + 1 :])
+        found.append((tuple(factors), _steps(table, values @ np.array(factors))))
+    return min(found, key=lambda one: one[1].starts.shape[1])
 
 
 def check_products(region: Region) -> None:
@@ -182,8 +209,8 @@ def _ratios(region: Region, join: Node, table: JoinTable) -> tuple[np.ndarray, n
     )
     if np.abs(rest).max() > _LINEAR_TO * max(np.ptp(table.join), np.abs(table.join).max()):
         raise LoweringError(
-            f"{join} before quantizer '{region.quantizer.name}' is not a weighted sum of {_names(region)}; put a "
-            f"quantizer on each branch, directly in front of the join"
+            f"{join} before quantizer '{region.quantizer.name}' is not a weighted sum of {_names(region)}; use codes "
+            f"of fewer bits: put a narrower quantizer on each branch, directly in front of the join"
         )
     # A class in which the leading source has weight 0 must not depend on any source: it is constant.
     lead = slopes[np.abs(slopes).max(axis=1).argmax()]
@@ -192,7 +219,8 @@ def _ratios(region: Region, join: Node, table: JoinTable) -> tuple[np.ndarray, n
     if not used.any() or np.ptp(ratios, axis=1).max() > _LINEAR_TO or (slopes[:, ~used] != 0).any():
         raise LoweringError(
             f"{join} adds {_names(region)} before quantizer '{region.quantizer.name}' with scales whose ratio differs "
-            f"from channel to channel; put a quantizer on each branch, directly in front of the join"
+            f"from channel to channel; put a quantizer of few bits, or of one scale for all channels, on each branch, "
+            f"directly in front of the join"
         )
     return ratios[:, 0], np.sign(lead)
 
@@ -215,11 +243,21 @@ def _segments(table: JoinTable, signs: np.ndarray) -> np.ndarray:
     return segments
 
 
-def _steps(table: JoinTable, total: np.ndarray, order: np.ndarray) -> Steps:
+def _steps(table: JoinTable, total: np.ndarray) -> Steps:
+    """Return the steps of the codes over a weighted sum, int64 [combinations]."""
+    order = np.argsort(total, kind="stable")
     places, first = np.unique(total[order], return_index=True)
     finder = StepFinder()
     finder.add(places, table.codes[order[first]].astype(np.int64))
     return finder.steps(int(places[-1]) + 1)
+
+
+def _too_many_steps(error: LoweringError, steps: Steps) -> str:
+    why, _, remedy = str(error).partition("; ")
+    return (
+        f"{why}, and a table of all combinations has {steps.starts.shape[1]:,} steps, more than {MOST_NUMBERED:,}; "
+        f"{remedy}"
+    )
 
 
 def _names(region: Region) -> str:

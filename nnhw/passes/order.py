@@ -15,6 +15,7 @@ from .drop_unread import drop_unread
 from .flatten_positions import flatten_positions
 from .fold_constants import fold_constants
 from .fold_fixed_channels import fold_fixed_channels
+from .fold_mirrors import fold_mirrors
 from .fold_permutes import fold_permutes
 from .hoist_shapes import hoist_shapes
 from .join_rescaled import join_rescaled
@@ -49,6 +50,7 @@ PIPELINE: dict[str, Pass] = {
     # From here on all is integers. Thresholds are there now, into which constants fold and behind which pools sink.
     "fold_constants": fold_constants,
     "sink_integer_pooling": sink_integer_pooling,
+    "fold_mirrors": fold_mirrors,
     "turn_products": turn_products,
     "fold_permutes": fold_permutes,
     "share_twins": share_twins,

@@ -226,6 +226,9 @@ EXACT: dict[str, tuple[Forward, list[str]]] = {
         lambda m, x: functional.avg_pool2d(x, 2, 2, count_include_pad=False, ceil_mode=True),
         ["sum_pool2d", "dequantize", "div"],
     ),
+    "avg_pool2d_border": (lambda m, x: functional.avg_pool2d(x, 3, 2, 1, count_include_pad=False), []),
+    "avg_pool2d_rest": (lambda m, x: functional.avg_pool2d(x, 3, 3, ceil_mode=True), []),
+    "avg_pool1d_rest": (lambda m, x: functional.avg_pool1d(x.flatten(2), 5, ceil_mode=True), []),
     "avg_pool2d_divisor": (
         lambda m, x: functional.avg_pool2d(x, 3, 3, 1, ceil_mode=True, divisor_override=7),
         ["pad", "sum_pool2d", "dequantize", "div"],

@@ -87,6 +87,12 @@ the rest is dropped, behind the quantizer.
 An engine for each layer does all of this; a shared engine joins channels alone, takes parts and repeats pixels, and
 permutes what a transposed convolution or a pixel shuffle permutes.
 
+An average divides by the pixels of its window, which may be fewer at the border: then each pixel of each channel has
+steps of its own, so that memory grows with the map.
+
+Branches that are concatenated in front of a layer may have unlike scales, if all of their numbers are codes of 8 bits
+of one scale, as with scales that are powers of two.
+
 Branches that are added may have any scales of float32, decimal ones and ones with zero points, too: two branches of 8
 bits, or three of 4, become one sum of integers with factors of up to 9 bits (11 for three), and every combination of
 codes is compared when the model is lowered. A branch may also be the raw sums of a layer, where the weighted sum fits
@@ -111,9 +117,9 @@ What is refused, with its place in the model:
   two, quantize, and add the third, or use scales that are powers of two;
 - sums of rescaled codes (TFLite's additions) whose multipliers differ from channel to channel, or of more than two
   branches: one multiplier for each branch, and two branches at a time;
-- sums of branches whose scales have another ratio in each channel: put a quantizer of one scale on each branch;
-- sums of branches whose scales have more digits than float32, where float64 cannot hold the sum and its rounding
-  decides between two codes, for then the code is no function of any weighted sum of integers.
+- choices between values (`torch.where`), sums of branches whose scales have another ratio in each channel, and whatever
+  else is no weighted sum of its branches, if a table of all combinations of codes has more than 4,096 steps: put
+  quantizers of fewer bits on the branches.
 
 ## Functions at their limits
 

@@ -51,6 +51,53 @@ def test_agreement_of_a_model_is_up_to_rounding(end: nn.Module | None) -> None:
     assert answers.ties["float64"] == 0
 
 
+class Bounded(nn.Module):
+    """A layer whose sums are compared with constants that forward makes."""
+
+    def __init__(self, constant: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.codes, self.finer = Int(4, 0.25), Int(6, 0.05)
+        self.first = QuantLinear(12, 3, weight_quant=Int(4, 0.125))
+        self.last = QuantLinear(3, 2, weight_quant=Int(4, 0.125))
+        self.constant = constant
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(self.codes(x))
+        result: Tensor = self.last(self.finer(torch.maximum(y, self.constant(y))))
+        return result
+
+
+BOUNDS = (-0.4, 0.1, -0.3)
+MADE: dict[str, Callable[[Tensor], Tensor]] = {
+    "tensor": lambda y: torch.tensor(BOUNDS),
+    "tensor of the input's dtype": lambda y: torch.tensor(BOUNDS, dtype=y.dtype),
+    "tensor of float32": lambda y: torch.tensor(BOUNDS, dtype=torch.float32),
+    "tensor of float64": lambda y: torch.tensor(-0.4, dtype=torch.float64),
+    "new_tensor": lambda y: y.new_tensor(BOUNDS),
+    "as_tensor": lambda y: torch.as_tensor(BOUNDS, dtype=y.dtype),
+    "scalar_tensor": lambda y: torch.scalar_tensor(-0.4, dtype=y.dtype),
+    "full": lambda y: torch.full((3,), -0.4, dtype=y.dtype),
+    "full of float32": lambda y: torch.full((3,), -0.4, dtype=torch.float32),
+    "linspace": lambda y: torch.linspace(-0.4, 0.1, 3, dtype=y.dtype),
+    "array": lambda y: torch.tensor(np.array(BOUNDS), dtype=y.dtype),
+    "cast": lambda y: torch.from_numpy(np.array(BOUNDS)).to(y.dtype),
+    "product": lambda y: torch.tensor(BOUNDS).to(y) * 0.99,
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_agreement_takes_constants_of_the_dtype_of_the_input(name: str) -> None:
+    torch.manual_seed(4)
+    model = Bounded(MADE[name]).eval()
+    captured = capture_quantizers(model, EXAMPLE)
+    answers = own_answers(model, captured, EXAMPLE.numpy())
+    assert answers.ties["float64"] == 0
+    # What is computed from a constant is computed in float64; the constant itself is what the model has.
+    if name not in ("array", "cast", "product"):
+        bounds = captured.graph.constants[constant_of(captured, "maximum", 1)]
+        np.testing.assert_array_equal(bounds, MADE[name](torch.zeros(1)).numpy())
+
+
 def constant_of(captured: Captured, op: str, position: int) -> str:
     return next(node for node in captured.graph.nodes if node.op.name == op).inputs[position]
 

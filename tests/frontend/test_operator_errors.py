@@ -55,15 +55,11 @@ ERRORS: dict[str, tuple[Callable[[Net, torch.Tensor], torch.Tensor], str]] = {
         functional.conv1d(x.flatten(2), m.quant(m.weight[:3, :3, None])), 1),
         f"adaptive_avg_pool1d {HERE} {UNQUANTIZED}",
     ),
-    "average_border": (
-        lambda m, x: functional.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
-        (f"avg_pool2d {HERE} divides by [2, 3] positions, more or fewer at the border (padding=1, ceil_mode=False, "
-        "count_include_pad=False); use count_include_pad=True and ceil_mode=False, or divisor_override"),
-    ),
-    "average_rest": (
-        lambda m, x: functional.avg_pool2d(x, 3, 3, ceil_mode=True),
-        (f"avg_pool2d {HERE} divides by [2, 3] positions, more or fewer at the border (padding=0, ceil_mode=True, "
-        "count_include_pad=True); use count_include_pad=True and ceil_mode=False, or divisor_override"),
+    "concat_of_unlike_scales": (
+        lambda m, x: m.patch(torch.cat([x[:, :1], Int(5, 0.3)(x[:, 1:])], 1)),
+        (f"conv2d 'patch' (HERE) needs quantized inputs, but cat {HERE} joins codes of the scales 0.125 and 0.3, whose "
+        "numbers are not all codes of 8 bits of any one scale; put one quantizer behind it, or give the quantizers of "
+        "its branches one scale"),
     ),
     "unequal_average": (
         lambda m, x: functional.adaptive_avg_pool2d(x, (2, 3)),

@@ -7,11 +7,15 @@ import copy
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import fx, nn
 from torch.nn import functional
 
+from nnhw.errors import CaptureError
 from nnhw.frontend import capture
-from nnhw.ir import BIPOLAR, Graph, IntType, run
+from nnhw.frontend.calls import Call
+from nnhw.frontend.constant_folding import shaped_constant
+from nnhw.frontend.values import TracedConstant
+from nnhw.ir import BIPOLAR, Graph, IntType, Location, run
 from nnhw.ir.ops import Quantize
 from nnhw.nn import Int, QuantConv2d, QuantIdentity, Sign
 from nnhw.passes import lower, split
@@ -76,6 +80,36 @@ def test_capture_keeps_scales_per_channel_through_layout() -> None:
         graph, result, expected = captured(function, scales)
         np.testing.assert_array_equal(result, expected)
         assert ops(graph)[0] not in ("dequantize", "div")
+
+
+SHAPED: dict[str, Forward] = {
+    "expand_as": lambda m, x: x + m.positions.expand_as(x),
+    "expand": lambda m, x: x + m.positions.expand(x.shape[0], 3, -1, -1),
+    "expand_number": lambda m, x: x * m.step.expand_as(x),
+    "broadcast_to": lambda m, x: x - torch.broadcast_to(m.positions, x.shape),
+    "repeat": lambda m, x: x + m.positions.repeat(x.shape[0], 3, 1, 1),
+    "tile": lambda m, x: x + m.positions.tile(x.shape[0], 3, 1, 1),
+    "quantized": lambda m, x: torch.cat([m.codes(m.positions).expand_as(x), x], 1),
+    "in_place": lambda m, x: (x * 2).add_(m.positions.expand_as(x)),
+}
+
+
+@pytest.mark.parametrize("name", SHAPED)
+def test_capture_takes_constants_in_the_shape_of_values(name: str) -> None:
+    _, result, expected = captured(SHAPED[name])
+    np.testing.assert_array_equal(result, expected)
+
+
+def test_shaped_constant_rejects_what_has_an_axis_of_steps() -> None:
+    node = fx.Graph().call_function(torch.ops.aten.expand_as.default)
+    bias = TracedConstant(torch.ones(1, 1, 3), "bias")
+    call = Call(node, "aten.expand_as.default", {"self": bias}, Location("net", "net.py", 3))
+    with pytest.raises(CaptureError) as caught:
+        shaped_constant(call, (3,))
+    assert str(caught.value) == (
+        "expand_as 'net' (net.py:3) makes the shape [batch, 3] of a constant of shape [1, 1, 3]; give the constant the "
+        "shape of one image, with a first axis of size 1"
+    )
 
 
 def test_capture_pads_bipolar_codes_with_zero() -> None:

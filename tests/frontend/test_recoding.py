@@ -51,6 +51,9 @@ EXAMPLE = torch.linspace(-2, 2, 4 * 36).reshape(4, 1, 6, 6)
         (Int(4, 0.25), lambda x: x * 2 + 1, Quantize(-6, 9)),
         (Int(3, 0.1), lambda x: x * 2, Quantize(-4, 3)),
         (UInt(1, 0.5), lambda x: x - 0.5, Quantize(-1, 0)),
+        (UInt(3, 0.5), lambda x: torch.cat([x[:, :1], Int(4, 0.25)(x[:, 1:])], 1), Quantize(-8, 14)),
+        (Sign(), lambda x: torch.cat([x[:, 1:], UInt(2, 0.5)(x[:, :1])], 1), Quantize(-2, 3)),
+        (UInt(3, 0.5), lambda x: functional.max_pool2d(torch.cat([x, -x], 1), 2)[:, 1:4], Quantize(-7, 7)),
     ],
 )
 def test_recoding_is_exact(quantizer: Quantizer, function: Callable[[Tensor], Tensor], op: Quantize) -> None:

@@ -28,6 +28,7 @@ REFUSED = {
 VARIANTS = (
     *("prelu_one", "power_one", "residual", "gate", "difference", "swish", "gelu_tanh", "permute_sizes_of_one"),
     *("max_pool2d_rest", "max_pool2d_ceil", "avg_pool2d_padding", "avg_pool2d_uncounted", "avg_pool2d_divisor"),
+    *("avg_pool2d_border", "avg_pool2d_rest", "avg_pool1d_rest"),
     *("global", "mean_rows", "mean_of_rows", "sum_of_rows", "amax_of_rows", "cat", "cat_scales", "linear_one_row"),
     *(
         "alpha_of_numbers",

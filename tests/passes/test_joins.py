@@ -16,6 +16,7 @@ from nnhw.ir.ops import (
     Concat,
     Dequantize,
     Divide,
+    Greater,
     Multiply,
     Quantize,
     Relu,
@@ -23,11 +24,13 @@ from nnhw.ir.ops import (
     Subtract,
     Threshold,
     WeightedSum,
+    Where,
 )
 from nnhw.passes import align_sums, collapse_chains, lower
 from tests.ir.graphs import floats
 
 INT8, UINT8, INT4 = IntType(-128, 127), IntType(0, 255), IntType(-8, 7)
+SIGNED = Quantize(-8, 7)
 PLACE = Location("add", "net.py", 9)
 
 
@@ -164,8 +167,8 @@ def test_joins_reject_two_accumulators_of_unlike_scales() -> None:
 
 
 def test_joins_reject_products_of_branches() -> None:
-    net = Branches((INT4, 0.1), (INT4, 0.3))
-    assert message_of(net.build(net.then(Multiply(), *net.values), Quantize(0, 15), 1.0)) == (
+    net = Branches((INT8, 0.1), (INT8, 0.3))
+    assert message_of(net.build(net.then(Multiply(), *net.values), Quantize(0, 255), 0.5)) == (
         "mul 'add' (net.py:9) before quantizer 'quantize' multiplies functions of input 'a' and input 'b', which "
         "depend on the model's input; an engine multiplies codes: put a quantizer on each of the two factors, directly "
         "in front of the product, such as nnhw.nn.UInt(8, scale=2**-8) behind a sigmoid"
@@ -173,35 +176,64 @@ def test_joins_reject_products_of_branches() -> None:
 
 
 def test_joins_reject_quotients_of_branches() -> None:
-    net = Branches((INT4, 0.1), (INT4, 0.3))
-    assert message_of(net.build(net.then(Divide(), *net.values), Quantize(0, 15), 1.0)) == (
+    net = Branches((INT8, 0.1), (INT8, 0.3))
+    divisor = net.then(Add(), net.values[1], net.constant(45.0))
+    assert message_of(net.build(net.then(Divide(), net.values[0], divisor), Quantize(0, 255), 2**-8)) == (
         "div 'add' (net.py:9) before quantizer 'quantize' divides functions of input 'a' and input 'b', which depend "
         "on the model's input; there is no engine for that: divide by constants, or multiply by codes of the reciprocal"
     )
 
 
-def test_joins_reject_ratios_that_differ_from_channel_to_channel() -> None:
+def test_joins_of_few_combinations_may_be_products_and_quotients() -> None:
+    for op in (Multiply(), Divide()):
+        net = Branches((INT4, 0.1), (INT4, 0.3))
+        graph = net.build(net.then(op, net.values[0], net.then(Add(), net.values[1], net.constant(5.0))), SIGNED, 0.1)
+        assert_lowers_exactly(graph, "weighted_sum", "step_table")
+
+
+def test_joins_of_few_combinations_need_no_common_ratio() -> None:
     net = Branches((INT4, [0.1, 0.2]), (INT4, 0.3))
-    assert message_of(net.build(net.then(Add(), *net.values), Quantize(0, 15), 1.0)) == (
+    assert_lowers_exactly(net.build(net.then(Add(), *net.values), Quantize(0, 15), 1.0), "weighted_sum", "step_table")
+
+
+def test_joins_reject_ratios_that_differ_from_channel_to_channel() -> None:
+    net = Branches((INT8, [0.1, 0.2]), (INT8, 0.3))
+    assert message_of(net.build(net.then(Add(), *net.values), Quantize(0, 255), 0.2)) == (
         "add 'add' (net.py:9) adds input 'a' and input 'b' before quantizer 'quantize' with scales whose ratio differs "
-        "from channel to channel; put a quantizer on each branch, directly in front of the join"
+        "from channel to channel, and a table of all combinations has 27,822 steps, more than 4,096; put a quantizer "
+        "of few bits, or of one scale for all channels, on each branch, directly in front of the join"
     )
 
 
-def test_joins_reject_scales_whose_rounding_decides() -> None:
+def test_joins_of_scales_whose_rounding_decides_are_numbered() -> None:
     net = Branches((INT8, 0.002), (INT8, 0.05))  # 10 * 0.002 and 0.05 - 15 * 0.002 are a tie and are not, by rounding
-    assert message_of(net.build(net.then(Add(), *net.values), Quantize(0, 255), 0.04)) == (
-        "add 'add' (net.py:9) adds input 'a' and input 'b' before quantizer 'quantize', and no factors up to 510 make "
-        "its code a function of their weighted sum, because the sum's rounding to float64 decides in ties; use scales "
-        "of fewer significant bits, as float32 has them, or powers of two"
-    )
+    graph = net.build(net.then(Add(), *net.values), Quantize(0, 255), 0.04)
+    assert_lowers_exactly(graph, "weighted_sum", "step_table")
+
+
+def test_joins_of_few_combinations_need_no_weighted_sum() -> None:
+    net = Branches((INT4, 0.1), (INT4, 0.3))
+    left = net.then(Relu(), net.values[0])
+    graph = net.build(net.then(Add(), left, net.values[1]), Quantize(0, 7), 1.0)
+    assert_lowers_exactly(graph, "weighted_sum", "step_table")
+
+
+def test_joins_number_combinations_in_the_order_with_fewest_steps() -> None:
+    net = Branches((INT4, 0.25), (INT8, 0.125))
+    chosen = net.then(Where(), net.then(Greater(), net.values[0], net.constant(0.0)), *net.values[:2])
+    lowered = assert_lowers_exactly(net.build(chosen, Quantize(-8, 7), 0.5), "weighted_sum", "step_table")
+    (total,) = (node.op for node in lowered.nodes if isinstance(node.op, WeightedSum))
+    # Of the codes of 8 bits only those that are chosen make steps.
+    assert total.factors == (256, 1)
 
 
 def test_joins_reject_an_addend_that_is_not_linear_in_its_codes() -> None:
-    net = Branches((INT4, 0.1), (INT4, 0.3))
+    net = Branches((INT8, 0.1), (INT8, 0.3))
     left = net.then(Relu(), net.values[0])
-    assert "is not a weighted sum of" in message_of(
-        net.build(net.then(Add(), left, net.values[1]), Quantize(0, 7), 1.0)
+    assert message_of(net.build(net.then(Add(), left, net.values[1]), Quantize(0, 255), 0.2)) == (
+        "add 'add' (net.py:9) before quantizer 'quantize' is not a weighted sum of input 'a' and input 'b', and a "
+        "table of all combinations has 9,631 steps, more than 4,096; use codes of fewer bits: put a narrower "
+        "quantizer on each branch, directly in front of the join"
     )
 
 
@@ -220,4 +252,7 @@ def test_concat_beside_a_sum_goes_to_the_integers() -> None:
     joined = net.then(Concat(0), *net.values)
     other = net.graph.add("other", Dequantize(), [net.graph.input("d", TensorType((4,), INT4)), net.constant(0.5)])
     graph = net.build(net.then(Add(), joined, other), Quantize(-8, 7), 0.5)
-    assert "ratio differs from channel to channel" in message_of(graph)
+    codes = [np.random.default_rng(0).integers(-8, 8, (50, *node.type.shape)) for node in graph.inputs]
+    lowered = lower(graph)
+    assert [node.op.name for node in lowered.nodes if node.inputs] == ["concat", "weighted_sum", "step_table"]
+    np.testing.assert_array_equal(run(lowered, codes)[0], run(graph, codes)[0])

@@ -28,7 +28,7 @@ from nnhw.passes import lower, sink_extremes, sink_shapes
 from nnhw.passes.demand import demanded
 from nnhw.passes.ranges import element_ranges
 
-INT4, UINT4 = IntType(-8, 7), IntType(0, 15)
+INT4, UINT4, INT8 = IntType(-8, 7), IntType(0, 15), IntType(-128, 127)
 
 
 class Two:
@@ -104,16 +104,21 @@ def test_extreme_of_one_value_stays_a_function_of_it() -> None:
 
 
 def test_extreme_in_front_of_channels_that_fall_is_refused() -> None:
-    net = Two(0.31, 0.17)
     norm = [[1.0, -1.0], [0.0, 0.0], [0.0, 0.0], [1.0, 1.0]]
-    graph = net.quantized(net.then(BatchNorm(1e-5), net.then(Maximum(), *net.values), *norm))
+    few = Two(0.31, 0.17)
+    graph = few.quantized(few.then(BatchNorm(1e-5), few.then(Maximum(), *few.values), *norm))
+    assert ops_of(lower(graph)) == ["weighted_sum", "step_table"]
+    assert_alike(graph, lower(graph))
+    net = Two(0.31, 0.17, kind=INT8)
+    graph = net.quantized(net.then(BatchNorm(1e-5), net.then(Maximum(), *net.values), *norm), INT8)
     with pytest.raises(LoweringError, match=r"compares functions of .* put a quantizer directly behind the maximum"):
         lower(graph)
 
 
 def test_product_of_unquantized_values_is_refused() -> None:
-    net = Two(0.31, 0.17)
-    graph = net.quantized(net.then(Add(), net.then(Multiply(), net.then(Relu(), net.values[0]), net.values[1]), 1.0))
+    net = Two(0.31, 0.17, kind=INT8)
+    product = net.then(Multiply(), net.then(Relu(), net.values[0]), net.values[1])
+    graph = net.quantized(net.then(Add(), product, 1.0), INT8)
     with pytest.raises(LoweringError, match=r"mul4' .*multiplies functions of input 'a' and input 'b'.*front of the"):
         lower(graph)
 

@@ -162,12 +162,12 @@ def test_lower_stops_where_it_is_told() -> None:
     graph = image_chain().then(POOL).then(Negate()).quantize(SIGN).build()
     assert ops_of(lower(graph, stop_after="sink_shapes")) == ["dequantize", "max_pool2d", "neg", "quantize"]
     assert ops_of(lower(graph, stop_after="hoist_shapes")) == ["max_pool2d", "dequantize", "neg", "quantize"]
-    assert ops_of(lower(graph)) == ["max_pool2d", "threshold"]
+    assert ops_of(lower(graph, stop_after="fold_constants")) == ["max_pool2d", "threshold"]
     with pytest.raises(InputError) as caught:
         lower(graph, stop_after="sink")
     assert str(caught.value) == (
         "there is no pass 'sink'; the passes are separate_padding, permute_input, sink_shapes, hoist_shapes, "
         "cancel_permutes, sink_extremes, align_sums, join_rescaled, flatten_positions, collapse_chains, "
-        "fold_constants, sink_integer_pooling, turn_products, fold_permutes, share_twins, fold_fixed_channels, "
-        "drop_unread, merge_parallel, merge_gates, rows_first"
+        "fold_constants, sink_integer_pooling, fold_mirrors, turn_products, fold_permutes, share_twins, "
+        "fold_fixed_channels, drop_unread, merge_parallel, merge_gates, rows_first"
     )

@@ -283,12 +283,6 @@ def _matrix(layer: MatrixLayer) -> Task:
 
 def _channelwise(layer: ChannelLayer) -> Task:
     maximum, padding = layer.op == "max", layer.padding or Padding((0, 0), (0, 0), 0)
-    # The requantizer is in front of the maximum.
-    if maximum and layer.function is not None:
-        raise MappingError(
-            f"layer {layer.where} has a function behind a maximum; put its quantizer in front of the pooling, or "
-            f"{STREAMING}"
-        )
     # A maximum has no weights: codes are multiplied by 1, and the collector takes the greatest one.
     weights = np.ones((1, *((1, 1) if maximum else layer.kernel)), np.int64) if layer.weights is None else layer.weights
     window = Window(
