@@ -80,14 +80,14 @@ def _candidates(
     plain = plain_variant(graph)
     if plain is not None:
         yield LoweredVariant(*plain, progress), board
-    try:
-        for variant, form in forms:
-            # `found` is the caller's list and grows between two yields: what fits already makes forms that take more
-            # away pointless.
-            if not any(one.fits and _is_nearer(one.variant, variant) for one in found):
-                yield LoweredVariant(variant, form, progress), board
-    except NotNarrowedError as error:
-        progress.note(f"fewer bits were not tried: {error}")
+    for variant, form in forms:
+        if isinstance(form, NotNarrowedError):
+            progress.note(f"fewer bits were not tried: {form}")
+            break
+        # `found` is the caller's list and grows between two yields: what fits already makes forms that take more away
+        # pointless.
+        if not any(one.fits and _is_nearer(one.variant, variant) for one in found):
+            yield LoweredVariant(variant, form, progress), board
     # Lowered once, and only if some board is tried: all of them get the same integers.
     given = LoweredVariant(own, same, progress)
     for other, _ in devices(()):
