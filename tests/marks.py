@@ -40,6 +40,8 @@ MARKS: dict[str, tuple[str, ...]] = {
     "hdl/link/test_spi.py::test_spi_device_answers_images_through_its_pins": ("slow",),
     "hdl/link/test_spi.py::test_spi_device_answers_whatever_the_transfers_are": ("slow",),
     "frontend/test_brevitas_loops.py": ("slow",),
+    "frontend/test_fixed_steps.py": ("slow",),
+    "frontend/test_initial_states.py": ("slow",),
     "frontend/test_loop_capture.py": ("slow",),
     "export/test_c_attention.py": ("slow",),
     "export/test_c_commands.py": ("slow",),
