@@ -190,6 +190,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "nn/test_attention.py::test_quant_modules_train": ("slow",),
     "nn/test_examples.py": ("slow",),
     "nn/test_recurrent_examples.py": ("slow",),
+    "nn/test_recurrent_widths.py": ("slow",),
     "nn/test_sensor_examples.py": ("slow",),
     "nn/test_post_training.py::test_build_calibrates_a_float_model": ("slow",),
     "nn/test_post_training.py::test_quantize_leaves_out_what_does_nothing_in_eval_mode": ("slow",),
