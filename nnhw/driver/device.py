@@ -415,6 +415,11 @@ class Device:
             )
         if head is None or tail is None:
             raise InputError("this device was opened without head and tail; use infer_codes, or open a build folder")
+        if not head.inputs[0].type.is_sequence:
+            raise InputError(
+                f"accelerator '{self.accelerator.name}' takes its steps from whole images of shape "
+                f"{list(head.inputs[0].type.shape)}; call the device with images"
+            )
         steps = (1,) if tail.inputs[0].type.is_sequence else ()
 
         def decode(values: np.ndarray, step: Any) -> Any:

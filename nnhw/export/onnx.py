@@ -18,7 +18,7 @@ import nnhw
 from nnhw.errors import LoweringError, NnhwError, raise_all
 from nnhw.ir import Graph, IntType, Node, TensorType, graph_hash
 from nnhw.ir.graph import inner_name, levels
-from nnhw.ir.ops import Constant, Input, LastStep, ReverseSteps, Scan
+from nnhw.ir.ops import AsSteps, Constant, Input, LastStep, ReverseSteps, Scan
 
 from .onnx_emitter import Emitter
 from .onnx_operators import OPERATORS, REFUSED
@@ -30,7 +30,7 @@ BATCH = "N"
 """Name of the first axis of every input and output."""
 STEPS = "steps"
 """Name of the second axis of a sequence."""
-SEQUENCES = Scan | LastStep | ReverseSteps
+SEQUENCES = Scan | AsSteps | LastStep | ReverseSteps
 
 
 def to_onnx(graph: Graph) -> onnx.ModelProto:
@@ -172,6 +172,8 @@ class _OnnxEmitter(Emitter):
             ends = (self.constant([value]) for value in (-1, np.iinfo(np.int64).max, 1))
             last = self.emit("Slice", node.inputs[0], *ends)
             self.finish(node, self.emit("Squeeze", last, self.constant([1])))
+        elif isinstance(node.op, AsSteps):
+            self.finish(node, node.inputs[0])  # the same array, in which the steps are an axis as any other
         elif isinstance(node.op, ReverseSteps):
             # ONNX's way to reverse an axis: from the last index in steps of -1 to beyond the first.
             ends = (self.constant([value]) for value in (-1, np.iinfo(np.int64).min, 1, -1))

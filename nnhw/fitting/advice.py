@@ -91,13 +91,13 @@ def _candidates(
     larger = [other for other, _ in reversed(devices(())) if other.resources.lc > board.resources.lc]
     for other in larger[:1]:
         yield given, other, style
-    try:
-        for variant, form in forms:
-            # What fits the board already makes forms that take more away pointless.
-            if not any(_fits_on(one, board) and _is_nearer(one.variant, variant) for one in found):
-                yield LoweredVariant(variant, form, progress), board, style
-    except NotNarrowedError as error:
-        progress.note(f"fewer bits were not tried: {error}")
+    for variant, form in forms:
+        if isinstance(form, NotNarrowedError):
+            progress.note(f"fewer bits were not tried: {form}")
+            break
+        # What fits the board already makes forms that take more away pointless.
+        if not any(_fits_on(one, board) and _is_nearer(one.variant, variant) for one in found):
+            yield LoweredVariant(variant, form, progress), board, style
     for other in larger[1:]:
         # What is too large for a device is too large for a smaller one of its family.
         if not any(one.variant.own and not one.fits and _is_as_large(one.board, other) for one in found):

@@ -88,7 +88,8 @@ def fit(
 
     Raises
     ------
-    NnhwError: what stands in the way of capturing or lowering the network as it is.
+    NnhwError: what stands in the way of capturing or lowering the network as it is. Of other widths it is the reason
+        why their trials do not fit.
     """
     from nnhw.frontend.source import Source, identifier
     from nnhw.nn.given import class_name
@@ -172,13 +173,14 @@ def devices(names: Sequence[str]) -> list[tuple[Board, tuple[str, ...]]]:
     return [(group[0], tuple(board.name for board in group[1:])) for group in ordered]
 
 
-def variants(graph: Graph, widths: Iterable[tuple[int, int]] | None) -> Iterator[tuple[Variant, Graph]]:
-    """Yield a captured graph as it is, then with fewer bits.
+def variants(
+    graph: Graph, widths: Iterable[tuple[int, int]] | None
+) -> Iterator[tuple[Variant, Graph | NotNarrowedError]]:
+    """Yield a captured graph as it is, then with fewer bits, or why it has no form of so few bits.
 
     Raises
     ------
-    InputError: widths below `BITS_MIN` or above those of the network. NotNarrowedError, an InputError: the network has
-        no narrower form.
+    InputError: widths below `BITS_MIN` or above those of the network.
     """
     own = width_of(graph)
     yield Variant(*own, own=True), graph
@@ -186,7 +188,14 @@ def variants(graph: Graph, widths: Iterable[tuple[int, int]] | None) -> Iterator
         # Cut to the network's own widths, a pair of `WIDTHS` may be the network itself, or come twice
         # (`dict.fromkeys`).
         if (weight_bits, act_bits) != own:
-            yield Variant(weight_bits, act_bits), narrowed(graph, weight_bits, act_bits)
+            yield Variant(weight_bits, act_bits), _narrowed(graph, weight_bits, act_bits)
+
+
+def _narrowed(graph: Graph, weight_bits: int, act_bits: int) -> Graph | NotNarrowedError:
+    try:
+        return narrowed(graph, weight_bits, act_bits)
+    except NotNarrowedError as error:
+        return error
 
 
 def plain_variant(graph: Graph) -> tuple[Variant, Graph] | None:
@@ -225,16 +234,14 @@ def _fits(
     progress: Progress,
 ) -> Fits:
     trials: list[FitTrial] = []
-    try:
-        for variant, captured in variants(graph, widths):
-            # Unless widths were named, fewer bits are tried only where the network as it is does not fit.
-            fitting = {one.board.name for one in trials if one.fits and widths is None}
-            form = LoweredVariant(variant, captured, progress)
-            trials += [form.attempt(board, alike, options) for board, alike in boards if board.name not in fitting]
-    except NotNarrowedError as error:
-        if widths is not None:
-            raise
-        progress.note(f"fewer bits were not tried: {error}")
+    for variant, captured in variants(graph, widths):
+        if widths is None and isinstance(captured, NotNarrowedError):
+            progress.note(f"fewer bits were not tried: {captured}")
+            break
+        # Unless widths were named, fewer bits are tried only where the network as it is does not fit.
+        fitting = {one.board.name for one in trials if one.fits and widths is None}
+        form = LoweredVariant(variant, captured, progress)
+        trials += [form.attempt(board, alike, options) for board, alike in boards if board.name not in fitting]
     return Fits(graph.name, tuple(trials))
 
 

@@ -136,6 +136,9 @@ def _remarks(fits: Fits) -> Iterator[str]:
             said.add(one.board.name)
             yield f"{one.board.name} stands for {', '.join(one.alike)} as well: the same device."
     yield from _reasons([one for one in fits.trials if not one.fits and one.variant.own])
+    refused = {_bits(one): one.missing for one in fits.trials if not (one.fits or one.supported or one.variant.own)}
+    for bits, missing in refused.items():
+        yield f"{bits}: {missing}"
     yield LEGEND
     if any(not one.variant.own for one in fits.trials):
         yield "What fewer bits cost in accuracy is not known before the network is quantized or trained with them."

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from nnhw.boards import Board
-from nnhw.errors import DoesNotFitError, LoweringError, MappingError, first_of
+from nnhw.errors import DoesNotFitError, LoweringError, MappingError, NnhwError, ProblemList, first_of
 from nnhw.flow.board_budget import map_on_board
 from nnhw.flow.options import Options
 from nnhw.flow.report import RESOURCES, link_rate
 from nnhw.flow.tools.progress import Progress, noted
 from nnhw.ir import Graph
 from nnhw.passes import lower, split
+
+from .narrowing import NotNarrowedError
 
 
 @dataclass(frozen=True)
@@ -102,23 +104,38 @@ class LoweredVariant:
 
     Parameters
     ----------
-    graph: captured, not lowered yet.
+    graph: captured, not lowered yet; or why the network has no such form.
     """
 
     variant: Variant
-    graph: Graph
+    graph: Graph | NotNarrowedError
     progress: Progress
 
     @cached_property
-    def body(self) -> Graph:
-        """The integer graph: the part that runs on the device."""
+    def body(self) -> Graph | NnhwError:
+        """The integer graph: the part that runs on the device; or why this form has none.
+
+        Raises
+        ------
+        NnhwError: what stands in the way of lowering the network as it is.
+        """
+        if not isinstance(self.graph, Graph):
+            return self.graph
         with self.progress.stage(f"lower, {self.variant}"):
-            return split(lower(self.graph)).body
+            try:
+                return split(lower(self.graph)).body
+            # Returned, so that no other board lowers it again.
+            except (LoweringError, ProblemList) as error:
+                if self.variant.own:
+                    raise
+                return error
 
     def attempt(self, board: Board, alike: tuple[str, ...], options: Options) -> FitTrial:
         """Return what comes of mapping this form on a board; see `attempt`."""
         # In front of the stage that maps it, so that both are shown one after the other.
         body = self.body
+        if not isinstance(body, Graph):
+            return failed(body, self.variant, board, alike, options.clock_hz or board.target_clock_hz)
         with self.progress.stage(f"map on {board.name}, {self.variant}"), noted("nnhw.mapping", self.progress):
             return attempt(body, self.variant, board, alike, options)
 
@@ -150,9 +167,7 @@ def attempt(body: Graph, variant: Variant, board: Board, alike: tuple[str, ...],
     )
 
 
-def failed(
-    error: MappingError | LoweringError, variant: Variant, board: Board, alike: tuple[str, ...], clock_hz: float
-) -> FitTrial:
-    """Return the trial of a network that cannot be mapped."""
+def failed(error: NnhwError, variant: Variant, board: Board, alike: tuple[str, ...], clock_hz: float) -> FitTrial:
+    """Return the trial of a network that cannot be lowered or mapped."""
     supported = isinstance(error, DoesNotFitError)
     return FitTrial(board, alike, variant, "", 0.0, 0, clock_hz, 0.0, {}, missing=first_of(error), supported=supported)

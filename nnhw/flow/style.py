@@ -13,7 +13,7 @@ from nnhw.flow.options import Options
 from nnhw.flow.report import link_rate
 from nnhw.ir import Graph
 from nnhw.mapping.budget import Budget
-from nnhw.mapping.loops import refuse_loops
+from nnhw.mapping.loops import check_steps, refuse_loops
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.settling import settle
 from nnhw.mapping.shared.compile import Compiled
@@ -68,6 +68,7 @@ def map_in_style(
             f"--sequences {options.sequences} is of recurrent networks, and '{body.name}' keeps no state from one "
             "image to the next; leave it out"
         )
+    check_steps(body)
     if body.inputs[0].type.is_sequence:
         return _sequence(body, board, budget, family, options, interval)
     if options.array is not None:

@@ -157,7 +157,8 @@ def _quantizers(nodes: Iterable[fx.Node], translator: Translator) -> Iterator[Tr
         elif node in translator.bodies:
             loop = translator.bodies[node]
             inner = _quantizers(loop.nodes, loop.translator)
-            yield TracedLoop(tuple(_inside(loop.name, one) for one in inner if isinstance(one, TracedQuantizer)))
+            found = tuple(_inside(loop.name, one) for one in inner if isinstance(one, TracedQuantizer))
+            yield TracedLoop(found, loop.steps)
 
 
 def _inside(loop: str, one: TracedQuantizer) -> TracedQuantizer:

@@ -73,11 +73,15 @@ def _importable(model: nn.Module) -> Iterator[None]:
 
 
 def _traced(model: nn.Module, example: torch.Tensor) -> ExportedProgram:
-    """Trace a model for batches of any size, and for sequences of any length if it has a loop."""
+    """Trace a model for batches of any size, and for sequences of any length if it has a loop.
+
+    Where the model fixes the number of steps, as convolutions in front of the loop do, that is a size as any other.
+    """
     forget_loops()
-    if any(getattr(module, "exports_loop", False) for module in model.modules()):
-        # Most of the time goes into loops, so they are traced once, for any number of steps. Where that fails, the
-        # usual trace below fails for the same reason, with a clearer error.
+    tried = any(getattr(module, "exports_loop", False) for module in model.modules())
+    if tried:
+        # Most of the time goes into loops, so they are traced once, for any number of steps. Where that fails for
+        # another reason than the number of steps, so does the usual trace below, with a clearer error.
         with suppress(Exception):
             program = _with_free_steps(model, example)
             if has_loop(program):
@@ -85,7 +89,10 @@ def _traced(model: nn.Module, example: torch.Tensor) -> ExportedProgram:
         forget_loops()
     # A clone, as operations in place would change the example, which is used again.
     program = torch.export.export(model, (example.clone(),), dynamic_shapes=({0: Dim.DYNAMIC},), strict=False)
-    return _with_free_steps(model, example) if has_loop(program) else program
+    if has_loop(program) and not tried:
+        with suppress(UserError):
+            return _with_free_steps(model, example)
+    return program
 
 
 def _with_free_steps(model: nn.Module, example: torch.Tensor) -> ExportedProgram:

@@ -20,6 +20,9 @@ from .scales import merged, moved
 from .translator import Handler, Translator
 from .values import Codes, Float, Stacked, TracedConstant, Turned, Value
 
+_IN_FRONT_OF_LOOPS = ("aten.flip.default", "aten.clone.default", "aten.contiguous.default", "nnhw.quantize.default")
+"""Operators of [steps, batch, ..] that may stand in front of a loop."""
+
 
 def reshape(translator: Translator, call: Call) -> Value:
     """flatten, view, squeeze and the like: anything that keeps the batch axis and the order of elements."""
@@ -34,6 +37,9 @@ def permute(translator: Translator, call: Call) -> Value:
     # Taking one place of the new first axis brings the batch to the front again.
     if axes[0] != 0 and call.node.users and all(map(_takes_first, call.node.users)):
         return Turned(value, tuple(axes))
+    if axes[1:2] == [0] and any(map(_reaches_loop, call.node.users)):
+        rest = tuple(axis - 1 for axis in (axes[0], *axes[2:]))
+        return translator.as_steps(call, permuted(translator, call, value, rest, suffix="order"))
     if axes[0] != 0:
         raise CaptureError(f"{call} moves the batch, which must stay the first axis; permute the other axes alone")
     return permuted(translator, call, value, tuple(axis - 1 for axis in axes[1:]))
@@ -45,6 +51,13 @@ def _takes_first(node: fx.Node) -> bool:
         return False
     dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
     return isinstance(dim, int) and dim == 0
+
+
+def _reaches_loop(node: fx.Node) -> bool:
+    """Return whether a traced call is a loop over steps, or moves or copies what a loop reads."""
+    if str(node.target) == "scan":
+        return True
+    return str(node.target) in _IN_FRONT_OF_LOOPS and any(map(_reaches_loop, node.users))
 
 
 def channel_shuffle(translator: Translator, call: Call) -> Value:

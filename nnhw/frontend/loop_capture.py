@@ -28,11 +28,13 @@ class TracedBody:
     nodes: the traced nodes of the body.
     translator: has the values that they were translated to.
     name: name of the loop's node in the graph.
+    steps: number of steps, if the model fixes it.
     """
 
     nodes: tuple[fx.Node, ...]
     translator: Translator
     name: str
+    steps: int | None
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,8 @@ class _Maker:
             name = self.translator.emit(self.call, Scan(graph), *self.operands)
             if not self.made:
                 nodes = tuple(self.loop.body.graph.nodes)
-                self.translator.bodies[self.call.node] = TracedBody(nodes, self.body, name)
+                steps = self.translator.fixed_steps
+                self.translator.bodies[self.call.node] = TracedBody(nodes, self.body, name, steps)
             self.made[value.name] = Codes(name, value.scale, value.quantized)
         return self.made[value.name]
 

@@ -34,9 +34,15 @@ class TracedQuantizer:
 
 @dataclass(frozen=True)
 class TracedLoop:
-    """A loop in the trace: its quantizers are called in each step, one after the other."""
+    """A loop in the trace: its quantizers are called in each step, one after the other.
+
+    Parameters
+    ----------
+    steps: their number, if the model fixes it; else it is that of the images.
+    """
 
     quantizers: tuple[TracedQuantizer, ...]
+    steps: int | None = None
 
 
 Traced = TracedQuantizer | TracedLoop
@@ -69,7 +75,9 @@ def _called(traced: Sequence[Traced], evaluation: Evaluation) -> Iterator[tuple[
         if isinstance(one, TracedQuantizer):
             yield one, [_next(one, calls)], False
             continue
-        steps = [[_next(quantizer, calls) for quantizer in one.quantizers] for _ in range(evaluation.steps)]
+        steps = [
+            [_next(quantizer, calls) for quantizer in one.quantizers] for _ in range(one.steps or evaluation.steps)
+        ]
         for quantizer, places in zip(one.quantizers, zip(*steps, strict=True), strict=True):
             yield quantizer, list(places), True
 

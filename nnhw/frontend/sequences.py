@@ -6,7 +6,7 @@ that of the steps. Operations that reorder or select steps have ops of their own
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,10 @@ import torch
 
 from nnhw.errors import CaptureError
 from nnhw.ir.ops import LastStep, ReverseSteps
+from nnhw.nn.kinds import CONVERTED
 
 from .calls import Call, evaluate
+from .constant_folding import REPEATS
 from .values import Batch, Codes, Float, PerImage, Stacked, StepsFirst, TracedConstant, Value
 
 if TYPE_CHECKING:
@@ -23,8 +25,12 @@ if TYPE_CHECKING:
 
 _AXES = ("axis", "dim", "dim0", "dim1", "dims")
 """Names of arguments that are axes, in operators of ATen and of nnhw."""
-_MADE = ("new_zeros", "new_ones", "new_full", "zeros", "ones", "full")
-"""Operations that make constants, which may have the size of the batch."""
+_FILLED: Mapping[str, Callable[[Call], float]] = {
+    **dict.fromkeys(("zeros", "new_zeros", "zeros_like"), lambda _: 0.0),
+    **dict.fromkeys(("ones", "new_ones", "ones_like"), lambda _: 1.0),
+    **dict.fromkeys(("full", "new_full", "full_like"), lambda call: call["fill_value"]),
+}
+"""Operations that make a tensor of one number --> that number."""
 SCAN = "torch.ops.higher_order.scan"
 FLIP = "aten.flip.default"
 _WHOLE = ("_operator.getitem", SCAN, FLIP)
@@ -33,23 +39,69 @@ _ALL = 2**63 - 1
 """End of a slice that has none, as ATen writes it."""
 
 
-def each_image(call: Call) -> PerImage | None:
-    """Return the result of a call that makes the same constant for each image; None for any other call."""
-    if call.operation not in _MADE or not any(isinstance(value, Batch) for value in call.values):
+def each_image(translator: Translator, call: Call) -> PerImage | None:
+    """Return the result of a call that makes the same numbers for each image; None for any other call."""
+    shape = getattr(call.node.meta.get("val"), "shape", ())
+    axis = translator.batch_axis(shape)
+    if axis is None or not isinstance(call.node.target, torch._ops.OpOverload):
         return None
-    size = call.arguments.get("size")
-    if not isinstance(size, list | tuple) or [isinstance(item, Batch) for item in size].index(True) != 0:
+    if call.operation in _FILLED:
+        # What it is made like gives the shape and the dtype alone, whatever that is.
+        sizes = [size for place, size in enumerate(shape) if place != axis]
+        filled = torch.full(sizes, _FILLED[call.operation](call), dtype=call.node.meta["val"].dtype)
+        return PerImage(TracedConstant(filled, call.node.name), axis)
+    given = call.arguments.get("self")
+    if call.operation in CONVERTED and isinstance(given, PerImage):
+        tensor = given.constant.tensor.to(call.node.meta["val"].dtype)
+        return PerImage(TracedConstant(tensor, given.constant.label), axis)
+    if not any(isinstance(value, Batch | PerImage) for value in call.values) or _is_for_one_image(call):
         return None
-    if any(isinstance(item, Batch) for item in size[1:]):
+    if not all(isinstance(value, Batch | PerImage | TracedConstant) for value in call.values):
         return None
-    like = call.arguments.get("self")
-    if like is not None and not isinstance(like, TracedConstant):  # new_zeros and the like: only the dtype counts
-        dtype = call.node.args[0].meta["val"].dtype  # type: ignore[union-attr]
-        like = TracedConstant(torch.zeros((), dtype=dtype), "")
-    given = {**call.arguments, "size": [1, *size[1:]]} | ({} if like is None else {"self": like})
-    # Made for one image: the first axis is taken off again.
-    made = evaluate(replace(call, arguments=given))
-    return PerImage(TracedConstant(made[0], call.node.name))
+    one, two = (evaluate(_for_images(call, images)) for images in (1, 2))
+    if not torch.equal(one.repeat_interleave(2, dim=axis), two):
+        return None  # such as torch.arange(x.shape[0])
+    return PerImage(TracedConstant(one.squeeze(axis), call.node.name), axis)
+
+
+def _is_for_one_image(call: Call) -> bool:
+    """Return whether a call repeats a constant along its first axis, for which `computed_constant` has a form."""
+    times = call.arguments.get(REPEATS.get(call.operator, ""), [None])
+    return isinstance(times[0], Batch) and isinstance(call["self"], TracedConstant)
+
+
+def _for_images(call: Call, images: int) -> Call:
+    """Return a call of constants for a batch of so many images."""
+
+    def of(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [of(item) for item in value]
+        if isinstance(value, Batch):
+            return images
+        return value.repeated(images) if isinstance(value, PerImage) else value
+
+    return replace(call, arguments={name: of(value) for name, value in call.arguments.items()})
+
+
+def broadcast(call: Call) -> Call:
+    """Return a call in which numbers that are the same for each image are a constant [1, ..], as its handler expects.
+
+    Raises: CaptureError for numbers whose batch is not the first axis.
+    """
+
+    def of(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [of(item) for item in value]
+        if isinstance(value, PerImage) and value.axis:
+            raise CaptureError(
+                f"{call} reads numbers that are the same for each image, with the batch as axis {value.axis}; make the "
+                f"batch their first axis"
+            )
+        return value.repeated(1) if isinstance(value, PerImage) else value
+
+    if call.operator in _WHOLE or not any(isinstance(value, PerImage) for value in call.values):
+        return call
+    return replace(call, arguments={name: of(value) for name, value in call.arguments.items()})
 
 
 def by_step(translator: Translator, call: Call, handler: Handler) -> Any:

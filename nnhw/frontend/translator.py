@@ -12,12 +12,12 @@ from torch import fx
 
 from nnhw.errors import CaptureError, IrError, NnhwError
 from nnhw.ir import FLOAT, Graph, GraphBuilder, Location, Op, TensorType
-from nnhw.ir.ops import Dequantize, Input
+from nnhw.ir.ops import AsSteps, Dequantize, Input
 
 from .calls import SHAPED_AS, SIZE_QUERY, Call, check_sole_use, make_call
 from .constant_folding import computed_constant, shaped_constant
 from .locations import Lines, location_of
-from .sequences import by_step, each_image
+from .sequences import broadcast, by_step, each_image
 from .values import Batch, Block, Codes, Float, Integers, PerImage, Stacked, StepsFirst, TracedConstant, Unknown, Value
 
 Handler = Callable[["Translator", Call], "Value | list[Value | None]"]
@@ -253,7 +253,8 @@ class Translator:
         Raises: CaptureError if its first axis is not the batch, or another one depends on it.
         """
         shape = call.node.meta["val"].shape
-        if self._steps is not None and len(shape) > 1 and (self.starts(shape) or self.starts(shape[1::-1])):
+        in_steps = self.fixed_steps is None or any(map(self.is_sequence, call.values))
+        if in_steps and len(shape) > 1 and (self.starts(shape) or self.starts(shape[1::-1])):
             shape = (self._batch, *shape[2:])
         if not shape or not _same(shape[0], self._batch) or not all(isinstance(size, int) for size in shape[1:]):
             raise CaptureError(
@@ -262,9 +263,30 @@ class Translator:
             )
         return tuple(shape[1:])
 
+    @property
+    def fixed_steps(self) -> int | None:
+        """The number of steps of all sequences, if the model fixes it."""
+        return self._steps if isinstance(self._steps, int) else None
+
+    def as_steps(self, call: Call, value: Codes | Float) -> StepsFirst:
+        """Return the sequence whose steps are along the first axis of a value.
+
+        Raises: CaptureError where another sequence has another number of steps.
+        """
+        steps = self.shape(value)[0]
+        if self._steps not in (None, steps):
+            raise CaptureError(f"{call} makes {steps} steps, but other sequences of the model have {self._steps}")
+        self._steps = steps
+        return StepsFirst(replace(value, name=self.emit(call, AsSteps(), value.name, suffix="steps")))
+
     def starts(self, shape: Any) -> bool:
         """Return whether a traced shape begins with the batch and the steps."""
         return self._steps is not None and _same(shape[0], self._batch) and _same(shape[1], self._steps)
+
+    def batch_axis(self, shape: Any) -> int | None:
+        """Return the axis of a traced shape that is the batch; None unless it is one, and all others are numbers."""
+        axes = [axis for axis, size in enumerate(shape) if not isinstance(size, int)]
+        return axes[0] if len(axes) == 1 and _same(shape[axes[0]], self._batch) else None
 
     def is_sequence(self, value: object) -> bool:
         """Return whether a traced value is a sequence."""
@@ -280,8 +302,9 @@ class Translator:
             # With the steps first, the batch is axis 1.
             return Batch() if call["dim"] == int(isinstance(call["self"], StepsFirst)) else call.node.meta["val"]
         # Before constants are computed, for these may not depend on the size of the batch.
-        if (filled := each_image(call)) is not None:
+        if (filled := each_image(self, call)) is not None:
             return filled
+        call = broadcast(call)
         if handler is None and variable:
             raise call.refusal()
         # Values of a graph never change, so that an operation in place is one out of place only if nobody else sees the

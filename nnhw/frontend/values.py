@@ -117,9 +117,16 @@ class PerImage:
     Parameters
     ----------
     constant: the numbers of one image.
+    axis: the axis of the batch, which `constant` does not have.
     """
 
     constant: TracedConstant
+    axis: int = 0
+
+    def repeated(self, images: int) -> TracedConstant:
+        """Return the numbers of so many images, with the axis of the batch."""
+        tensor = self.constant.tensor.unsqueeze(self.axis)
+        return TracedConstant(tensor.repeat_interleave(images, dim=self.axis), self.constant.label)
 
 
 @dataclass(frozen=True)

@@ -231,6 +231,10 @@ class Value:
         """
         return self._apply("scan", *others, name=name, body=body)
 
+    def as_steps(self, name: str = "") -> Value:
+        """The first axis as the steps of a sequence."""
+        return self._apply("as_steps", name=name)
+
     def last_step(self, name: str = "") -> Value:
         """The last step of a sequence."""
         return self._apply("last_step", name=name)

@@ -13,6 +13,7 @@ import numpy as np
 
 from .graph import Graph, Node
 from .ops import (
+    AsSteps,
     BatchNorm,
     Constant,
     Conv2d,
@@ -126,6 +127,8 @@ class _Analysis:
         if isinstance(op, LastStep):
             last: np.ndarray = errors[0].reshape(len(self._values[node.name]), -1, *node.type.shape)[:, -1]
             return last
+        if isinstance(op, AsSteps):
+            return errors[0].reshape(self._values[node.name].shape)
         if isinstance(op, ReverseSteps):
             # Steps are folded into the batch, so their order is not known here: take the greatest bound for all.
             return np.full_like(errors[0], errors[0].max())

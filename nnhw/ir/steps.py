@@ -10,7 +10,7 @@ import numpy as np
 from nnhw.errors import IrError
 
 from .graph import NOWHERE, Graph, Node, inner_name
-from .ops import Input, LastStep, ReverseSteps, Scan
+from .ops import AsSteps, Input, LastStep, ReverseSteps, Scan
 from .rounds import Rounds
 from .verify import verify
 
@@ -145,7 +145,8 @@ def one_step(graph: Graph) -> OneStep:
 
     Raises
     ------
-    IrError: the graph reverses a sequence, which needs all of its steps; or the initial state of a loop is computed.
+    IrError: the graph reverses a sequence, or makes one of a whole value, which needs all of its steps; or the initial
+        state of a loop is computed.
     """
     unroller = _Unroller(graph)
     for node in graph.nodes:
@@ -168,6 +169,11 @@ class _Unroller:
         elif isinstance(node.op, LastStep):
             # As if this step were the last one.
             self.names[node.name] = self._name(node.inputs[0])
+        elif isinstance(node.op, AsSteps):
+            raise IrError(
+                f"{node} makes steps of a whole value, so all of it must be there in front of the first step; give the "
+                f"loop's steps one by one, as the input of a model of its own"
+            )
         elif isinstance(node.op, ReverseSteps):
             raise IrError(
                 f"{node} reads a sequence from its end, so all of it must be there in front of the first step; run "

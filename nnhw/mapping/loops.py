@@ -5,20 +5,34 @@ from __future__ import annotations
 from nnhw.errors import IrError, MappingError, raise_all
 from nnhw.ir import Graph, OneStep, device_step
 
+_IN_FRONT = (
+    "its steps are computed from a whole image by the layers in front of it, and an accelerator of a loop gets one "
+    "step at a time; build the layers in front and the loop as two models: the results of the first, turned to "
+    "[batch, steps, features], are the input of the second. nnhw.reference computes the whole"
+)
+
 
 def step_of(body: Graph) -> OneStep:
     """Return what engines run of an integer graph: one step if its input is a sequence, else the graph itself.
 
     Raises
     ------
-    MappingError: the initial value of a state is computed, or what both directions need cannot be sent in one frame.
+    MappingError: the initial value of a state is computed, what both directions need cannot be sent in one frame, or
+        layers of whole images make the steps.
     """
+    check_steps(body)
     if not body.inputs[0].type.is_sequence:
         return OneStep(body, (), body)
     try:
         return device_step(body).without_unread()
     except IrError as error:
         raise MappingError(f"{error}; nnhw.reference computes it, and no hardware is made of it") from None
+
+
+def check_steps(body: Graph) -> None:
+    """Raise MappingError where steps of a loop are computed from a whole image; see `refuse_loops`."""
+    if not body.inputs[0].type.is_sequence:
+        refuse_loops(body, _IN_FRONT)
 
 
 def refuse_loops(body: Graph, why: str) -> None:

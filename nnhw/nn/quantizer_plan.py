@@ -20,8 +20,10 @@ from .kinds import (
     COMPOSED,
     CONCATS,
     CONDITIONS,
+    CONVERTED,
     ELEMENTWISE,
     ENDS,
+    FILLED,
     JOINS,
     KNOWN,
     MODES,
@@ -47,7 +49,9 @@ A float64 for each takes 512 MiB then.
 """
 
 
-def _values(graph_module: fx.GraphModule, batch: Tensor) -> tuple[set[fx.Node], set[fx.Node]]:
+def _values(
+    graph_module: fx.GraphModule, modules: Mapping[str, nn.Module], batch: Tensor
+) -> tuple[set[fx.Node], set[fx.Node]]:
     """Return (nodes with tensors, or tuples of them, that depend on the input; all nodes with tensors).
 
     All other nodes are sizes. Tensors that do not depend on the input are parameters, or computed from parameters.
@@ -66,7 +70,10 @@ def _values(graph_module: fx.GraphModule, batch: Tensor) -> tuple[set[fx.Node], 
         ) from error
     depends: set[fx.Node] = set()
     for node in graph_module.graph.nodes:
-        if node in runner.tensors and (node.op == "placeholder" or depends & set(node.all_input_nodes)):
+        name = operation(node, modules)
+        # Of what a constant is made like, or converted to, only the shape and the dtype are read.
+        read = [] if name in FILLED else node.all_input_nodes[: 1 if name in CONVERTED else None]
+        if node in runner.tensors and (node.op == "placeholder" or depends & set(read)):
             depends.add(node)
     return depends, runner.tensors
 
@@ -117,7 +124,7 @@ class QuantizerPlan:
         code_bits: int,
     ) -> None:
         self._graph_module, self._graph, self._modules = graph_module, graph_module.graph, modules
-        self._values, self._tensors = _values(graph_module, batch)
+        self._values, self._tensors = _values(graph_module, modules, batch)
         self._weight_bits, self._code_bits = weight_bits, code_bits
         self.problems: list[NnhwError] = []
         self.groups: dict[fx.Node, fx.Node] = {}
@@ -236,7 +243,8 @@ class QuantizerPlan:
         elif name in WEIGHTED and node.op != "call_module":
             self._find_weights(node)
         if name in RECURRENT:
-            self._give_codes(operands)
+            # The layer itself quantizes the states that it begins with.
+            self._give_codes(operands[:1])
         if name in NORMS:
             self._mixing.norms.append(node)
             # Its weight and bias may be computed, too, but are constants of the layer.

@@ -104,7 +104,8 @@ class _Recurrent(nn.RNNBase):
 
         Parameters
         ----------
-        hx: start values of the states: [layers * directions, N, units], or a pair of them; zeros without it.
+        hx: start values of the states: [layers * directions, N, units], or a pair of them; zeros without it. They are
+            quantized as the states are.
         """
         if input.dim() != 3 or input.shape[-1] != self.input_size:
             order = "batch, steps" if self.batch_first else "steps, batch"
@@ -170,7 +171,11 @@ class _Recurrent(nn.RNNBase):
             shapes = ", ".join(str(list(state.shape)) for state in given)
             what = "a state" if self._states == 1 else "a pair of states"
             raise InputError(f"{type(self).__name__} needs {what} of shape {wanted}, got {shapes}")
-        return list(given)
+        formats = (self.state_quant, self.cell_quant) if self._states > 1 else (self.state_quant,)
+        return [
+            [format(state[place]) for place in range(count)]  # type: ignore[operator]
+            for format, state in zip(formats, given, strict=True)
+        ]
 
     def _cell(self, recurrent: Tensor, biases: Sequence[Tensor]) -> Cell:
         """Return the cell of one layer and direction.

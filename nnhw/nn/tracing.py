@@ -10,10 +10,12 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from types import CodeType
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 from torch._higher_order_ops.scan import scan
+from torch.autograd import Variable
 from torch.export import Dim, ExportedProgram
 from torch.nn.utils import parametrize
 
@@ -66,6 +68,20 @@ class _Tracer(fx.Tracer):
     """A tracer that records lines of the user's code, and keeps a softmax with a mask as one operation."""
 
     record_stack_traces = True
+
+    def __init__(self) -> None:
+        # torch.fx by itself traces no class, and none of these functions where the size of the batch comes first.
+        # Variable, in old code, returns the tensor that it gets.
+        super().__init__(autowrap_functions=(torch.zeros, torch.ones, torch.full, Variable))
+        self._autowrap_search += [torch, torch.autograd]
+
+    def trace(self, *args: Any, **kwargs: Any) -> fx.Graph:
+        """Return the graph of a model."""
+        graph = super().trace(*args, **kwargs)
+        for node in graph.nodes:
+            # The mark would let generated code patch these functions for all later traces of the process.
+            node.meta.pop("is_wrapped", None)
+        return graph
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """Return whether a module is one operation."""

@@ -14,12 +14,15 @@ from nnhw.ir import Graph, Node
 from nnhw.ir.ops import Add, Dequantize, Subtract, WeightedSum
 
 from .edit import Edit, sole_names
-from .joins import COMBINATIONS
+from .joins import COMBINATIONS, COMBINATIONS_OF_CLASSES
+from .wide_joins import MOST_BITS, MOST_CODES, MOST_STEPS
 
 _SMALL_FACTOR = 16
 """Factors up to this are always taken: a search over all combinations of codes would hardly find smaller ones."""
 _GREATEST_FACTOR = 2**12
-"""Factors above this are never taken."""
+"""Factors above this are taken only where no other ones can be found."""
+_MOST_RESULTS = 2**8
+"""Most codes of a result."""
 _EXACT_BITS = 53
 """Significant bits of a float64."""
 
@@ -43,13 +46,16 @@ def _aligned(graph: Graph, node: Node, left: Node, right: Node) -> Graph:
     scales = [graph.constants[operand.inputs[1]] for operand in (left, right)]
     values = [graph.node(operand.inputs[0]) for operand in (left, right)]
     factors = _factors(*scales)
-    if factors is None or not _small_enough(values, factors):
+    if factors is None or (max(factors) > _SMALL_FACTOR and _has_smaller(values, factors)):
         return graph
     # Both scales are whole multiples of `unit`, so the float sum is `unit` times the integer sum. No product or partial
     # sum has more bits than the two together: if these are 53 at most, nothing rounds.
     unit = np.divide(*np.broadcast_arrays(scales[0], float(factors[0])))
     greatest = sum(factor * _size(value) for factor, value in zip(factors, values, strict=True))
     if any(_bits(float(number)) + greatest.bit_length() > _EXACT_BITS for number in np.unique(unit)):
+        return graph
+    # With its sign. The limit is one of the sum and not of the factors: 1031 : 8192 is no wider than 4001 : 4096.
+    if greatest.bit_length() + 1 > MOST_BITS:
         return graph
     signed = factors if isinstance(node.op, Add) else (factors[0], -factors[1])
     edit = Edit(graph, sole_names(graph, (left, right), node))
@@ -59,27 +65,28 @@ def _aligned(graph: Graph, node: Node, left: Node, right: Node) -> Graph:
 
 
 def _factors(left: np.ndarray, right: np.ndarray) -> tuple[int, int] | None:
-    """Return the ratio left : right of the scales in lowest terms; None if channels differ, or it is too great."""
+    """Return the ratio left : right of the scales in lowest terms; None if channels differ, or it has too many bits."""
     if left.shape != right.shape:
         return None
     # Exact fractions: scales that are equal only as rounded floats have another ratio, and rounding would decide.
     ratios = {Fraction(float(a)) / Fraction(float(b)) for a, b in zip(left.flat, right.flat, strict=True)}
     ratio = ratios.pop()
-    if ratios or max(ratio.numerator, ratio.denominator) > _GREATEST_FACTOR:
+    # A factor of so many bits makes a sum of more.
+    if ratios or max(ratio.numerator, ratio.denominator).bit_length() > MOST_BITS:
         return None
     # The common unit must be a float64 itself, as it becomes the scale of the sum.
     exact = all(Fraction(float(a) / ratio.numerator) * ratio.numerator == Fraction(float(a)) for a in left.flat)
     return (ratio.numerator, ratio.denominator) if exact else None
 
 
-def _small_enough(values: list[Node], factors: tuple[int, int]) -> bool:
-    """Return whether to take these factors, rather than let `collapse_chains` look for smaller ones.
-
-    It evaluates all combinations of codes where there are at most `COMBINATIONS`.
-    """
-    ranges = [value.type.int_dtype for value in values]
-    combinations = math.prod(codes.high - codes.low + 1 for codes in ranges)
-    return max(factors) <= _SMALL_FACTOR or combinations > COMBINATIONS
+def _has_smaller(values: list[Node], factors: tuple[int, int]) -> bool:
+    """Return whether `collapse_chains` finds factors that are mostly smaller, by evaluation."""
+    sizes = [codes.high - codes.low + 1 for codes in (value.type.int_dtype for value in values)]
+    channels = values[0].type.shape[0] if values[0].type.shape else 1  # as many classes at most
+    if math.prod(sizes) <= COMBINATIONS and math.prod(sizes) * channels <= COMBINATIONS_OF_CLASSES:
+        return True
+    is_code = min(sizes) <= MOST_CODES and min(sizes) * channels * _MOST_RESULTS <= MOST_STEPS
+    return is_code and max(factors) > _GREATEST_FACTOR
 
 
 def _size(value: Node) -> int:

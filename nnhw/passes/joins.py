@@ -21,7 +21,7 @@ from .factors import find_factors, greatest_factor
 from .margins import Margins
 from .regions import Region, RegionEvaluator
 from .step_finder import StepFinder, Steps
-from .wide_joins import find_wide_steps
+from .wide_joins import MOST_BITS, find_wide_steps
 
 _ALWAYS = 2**18
 """Up to so many combinations are evaluated; with more, `wide_joins` is tried first."""
@@ -178,7 +178,8 @@ def _check_margins(region: Region, table: JoinTable, ranges: list[IntType]) -> N
 def _too_many(region: Region, join: Node, count: int) -> str:
     listed = ", ".join(f"{source} in {source.type.int_dtype}" for source in region.sources)
     widest = _widest(region)
-    remedy = f"put a quantizer on the branch of {widest}"
+    remedy = f"put a quantizer on the branch of {widest}, or let all of them have numbers of like size, such as by a "
+    remedy += f"normalized input, and scales that are powers of two: their sum needs {MOST_BITS} bits or less"
     if isinstance(widest.op, Quantize | Threshold | StepTable):
         remedy = "join fewer of them at a time, with a quantizer behind each join, or use scales that are powers of two"
     return (

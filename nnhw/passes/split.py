@@ -10,7 +10,9 @@ import numpy as np
 from nnhw.errors import LoweringError
 from nnhw.ir import Graph, GraphBuilder, Node, extract, run, verify
 from nnhw.ir.interpreter import Inputs
-from nnhw.ir.ops import Concat, Quantize, Reshape, Slice, StepTable, Threshold
+from nnhw.ir.ops import AsSteps, Concat, Quantize, Reshape, Slice, StepTable, Threshold
+
+from .edit import ORDER_OPS
 
 _FUNCTIONS = (Threshold, StepTable)
 """Ops with steps: no input moves their result if none of the steps lies in the range of what they read."""
@@ -46,7 +48,7 @@ def split(graph: Graph) -> Parts:
     ------
     LoweringError if there is not exactly one way into the integer part, or no way out of it.
     """
-    entry = _entry(graph)
+    entry = _first_steps(graph, _entry(graph))
     body = _integers_behind(graph, entry)
     results = _results(graph, entry, body)
     _check_tail(graph, body, entry, results)
@@ -110,6 +112,21 @@ def _entry(graph: Graph) -> Node:
         f"model '{graph.name}' needs one quantizer of its input, got {len(found)}: {', '.join(map(str, found))}; "
         f"quantize the input once, and use its codes everywhere"
     )
+
+
+def _first_steps(graph: Graph, entry: Node) -> Node:
+    """Return the sequence that is made of the input's codes alone; the codes themselves if there is none.
+
+    The host makes it, so that the device gets one step after the other.
+    """
+    users, node = graph.users(), entry
+    while len(users[node.name]) == 1 and node.name not in graph.outputs:
+        (node,) = users[node.name]
+        if isinstance(node.op, AsSteps):
+            return node
+        if not isinstance(node.op, ORDER_OPS):
+            break
+    return entry
 
 
 def _integers_behind(graph: Graph, entry: Node) -> dict[str, Node]:

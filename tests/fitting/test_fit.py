@@ -18,16 +18,17 @@ import nnhw
 from nnhw import cli
 from nnhw.boards import Board, list_boards, load_board
 from nnhw.engines.requantize import CommonSteps, Scaler
-from nnhw.errors import BoardError, DoesNotFitError, InputError
+from nnhw.errors import BoardError, DoesNotFitError, InputError, LoweringError
 from nnhw.fitting import Fits, FitTrial, Variant, fit_file, tables, trials
 from nnhw.fitting.advice import advise
 from nnhw.fitting.sweep import devices, parse_widths
-from nnhw.fitting.tables import render_advice
+from nnhw.fitting.tables import render_advice, render_fits
 from nnhw.flow.board_budget import available, map_on_board
 from nnhw.flow.commands import inspection
 from nnhw.flow.options import Options
 from nnhw.flow.tools.progress import SilentProgress
 from nnhw.frontend.source import Source
+from nnhw.ir import Graph
 from nnhw.passes import lower, split
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -108,6 +109,43 @@ def test_widths_that_are_not_possible_are_said(widths: tuple[int, int]) -> None:
     model, example = small_model()
     with pytest.raises(InputError, match=r"of this network have 8 bits, and can be made narrower down to 2"):
         nnhw.fit(model, example, boards=["icebreaker"], widths=[widths], progress=False)
+
+
+def test_width_that_does_not_lower_is_a_row_beside_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, example = small_model()
+    lower, forms = trials.lower, list[Graph]()
+
+    def refusing(graph: Graph) -> Graph:
+        forms.append(graph)
+        if len(forms) == 2:
+            raise LoweringError("add 'join' joins 2 branches")
+        return lower(graph)
+
+    monkeypatch.setattr(trials, "lower", refusing)
+    boards = ["icebreaker", "ulx3s_25f"]
+    fits = nnhw.fit(model, example, boards=boards, widths=[(4, 8), (4, 4)], progress=False)
+    assert [(one.variant.weight_bits, one.variant.act_bits, one.fits) for one in fits.trials] == [
+        *[(8, 8, True)] * 2,
+        *[(4, 8, False)] * 2,
+        *[(4, 4, True)] * 2,
+    ]
+    assert len(forms) == 3
+    assert [one.missing for one in fits.trials[2:4]] == ["add 'join' joins 2 branches"] * 2
+    console = Console(width=200, file=io.StringIO())
+    console.print(render_fits(fits))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert text.count("refused") == 2
+    assert text.count("4/8: add 'join' joins 2 branches") == 1
+
+
+def test_network_that_does_not_lower_as_it_is_raises_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusing(graph: Graph) -> Graph:
+        raise LoweringError("add 'join' joins 2 branches")
+
+    model, example = small_model()
+    monkeypatch.setattr(trials, "lower", refusing)
+    with pytest.raises(LoweringError, match="add 'join' joins 2 branches"):
+        nnhw.fit(model, example, boards=["icebreaker"], widths=[(4, 8)], progress=False)
 
 
 def test_boards_by_device_stand_for_all_boards() -> None:
@@ -212,8 +250,10 @@ def test_graphs_with_integers_of_their_own_are_tried_as_they_are() -> None:
     fits = fit_file(file, boards=["icestick"], style="streaming", progress=Progress())
     assert [one.variant.own for one in fits.trials] == [True]
     assert notes == [note for note in notes if note.startswith("fewer bits were not tried: ")] != []
-    with pytest.raises(InputError, match=r"no narrower form; quantize the model with fewer bits"):
-        fit_file(file, boards=["icestick"], widths=["4/4"])
+    own, narrow = fit_file(file, boards=["icestick"], style="streaming", widths=["4/4"]).trials
+    assert own == fits.trials[0]
+    assert not narrow.fits
+    assert "no narrower form; quantize the model with fewer bits" in narrow.missing
 
 
 @pytest.mark.parametrize("activation", ["LeakyReLU", "PReLU"])
@@ -275,7 +315,7 @@ def test_advice_tries_the_other_style_then_the_largest_board_then_fewer_bits(mon
         ("ulx3s_45f", "8/8", "streaming"),
         ("ulx3s_25f", "8/8", "streaming"),
     ]
-    assert text.startswith("What would fit, of 9 that were mapped ")
+    assert text.startswith("What would fit, of 9 that were mapped\n")
     assert [line.split()[0] for line in text.splitlines()[2:4]] == ["ulx3s_85f", "ulx3s_45f"]
 
 

@@ -49,7 +49,7 @@ def test_ops_table_has_one_row_per_name_in_this_order() -> None:
         "input", "constant", "quantize", "dequantize", "linear", "conv2d", "threshold", "step_table", "rescale",
         "sum_pool2d", "weighted_sum", "product", "matrix_product", "integer_softmax", "integer_norm", "broadcast",
         "max_pool2d", "pad", "upsample", "concat", "flatten", "reshape", "permute", "slice", "argmax", "minimum",
-        "maximum", "scan", "last_step", "reverse_steps",
+        "maximum", "scan", "as_steps", "last_step", "reverse_steps",
         "add", "sub", "mul", "div", "neg", "relu", "clamp", "leaky_relu", "prelu", "elu",
         "hardsigmoid", "hardswish", "sigmoid", "tanh", "silu", "mish", "gelu", "softplus", "abs", "square", "exp",
         "sqrt", "floor", "ceil", "round", "trunc", "sign", "greater", "greater_equal", "where", "batch_norm",

@@ -20,6 +20,7 @@ from nnhw.ir.ops import (
     Multiply,
     Quantize,
     Relu,
+    Sigmoid,
     Silu,
     Subtract,
     Threshold,
@@ -150,6 +151,42 @@ def test_align_sums_adds_integers_of_equal_scales_and_any_range() -> None:
     np.testing.assert_array_equal(run(lower(graph), list(sums))[0], run(graph, list(sums))[0])
 
 
+@pytest.mark.parametrize(
+    ("right", "scale", "factors"),
+    [
+        (IntType(-5460, 5803), 2.0**-11, (1031, 8192)),
+        (IntType(-1000, 1000), 2.0**-5, (1031, 2**19)),
+        (IntType(-1000, 1000), 2.0**-32, (1031 << 8, 1)),
+    ],
+)
+def test_sums_of_scales_of_any_ratio_are_integer_sums(right: IntType, scale: float, factors: tuple[int, int]) -> None:
+    # The products of a loop's input, whose scale has 12 bits, and of its state, whose scale is a power of two.
+    wide = IntType(-137412, 137223)
+    net = Branches((wide, 1031 * 2.0**-24), (right, scale))
+    graph = net.build(net.then(Sigmoid(), net.then(Add(), *net.values)), Quantize(0, 7), 2.0**-3)
+    assert factors_of(verify(align_sums(graph))) == factors
+    rng = np.random.default_rng(0)
+    codes = [rng.integers(kind.low, kind.high, (500, 2), endpoint=True) for kind in (wide, right)]
+    np.testing.assert_array_equal(run(lower(graph), codes)[0], run(graph, codes)[0])
+
+
+def test_sums_with_too_many_combinations_in_all_channels_together_are_integer_sums() -> None:
+    half = IntType(-1000, 1000)  # 4,004,001 pairs, which could be evaluated for four channels
+    net = Branches((half, 1031 * 2.0**-20), (half, 2.0**-11), shape=(24,))
+    bias = net.then(Add(), net.then(Add(), *net.values), net.constant(np.linspace(-1, 1, 24).tolist()))
+    graph = net.build(net.then(Sigmoid(), bias), Quantize(0, 7), 2.0**-3)
+    assert factors_of(lower(graph)) == (1031, 512)
+    codes = [np.random.default_rng(seed).integers(-1000, 1001, (500, 24)) for seed in (0, 1)]
+    np.testing.assert_array_equal(run(lower(graph), codes)[0], run(graph, codes)[0])
+
+
+def test_align_sums_leaves_sums_of_more_than_40_bits() -> None:
+    wide = IntType(-137412, 137223)
+    net = Branches((wide, 1031 * 2.0**-35), (IntType(-5460, 5803), 2.0**-5))
+    graph = net.build(net.then(Add(), *net.values), Quantize(-8, 7), 1.0)
+    assert align_sums(graph) == graph
+
+
 def test_align_sums_leaves_sums_that_would_round() -> None:
     net = Branches((IntType(0, 2**20), 0.1), (IntType(0, 2**20), 0.1))  # 0.1 has 52 significant bits
     graph = net.build(net.then(Add(), *net.values), Quantize(0, 15), 1e3)
@@ -162,7 +199,8 @@ def test_joins_reject_two_accumulators_of_unlike_scales() -> None:
     assert message_of(net.build(net.then(Add(), *net.values), Quantize(0, 15), 1.0)) == (
         "add 'add' (net.py:9) joins 2 branches before quantizer 'quantize', whose integers have 8592035841 "
         "combinations, too many to evaluate: input 'a' in int -1048576..1048576, input 'b' in int -2048..2048; put a "
-        "quantizer on the branch of input 'a'"
+        "quantizer on the branch of input 'a', or let all of them have numbers of like size, such as by a normalized "
+        "input, and scales that are powers of two: their sum needs 40 bits or less"
     )
 
 

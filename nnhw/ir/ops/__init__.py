@@ -13,7 +13,7 @@ from .matrix_product import Broadcast, MatrixProduct
 from .normalization import IntegerNorm, IntegerSoftmax
 from .product import Product
 from .rescale import Rescale
-from .sequence import LastStep, ReverseSteps, Scan
+from .sequence import AsSteps, LastStep, ReverseSteps, Scan
 from .shape import Flatten, Permute, Reshape, Slice
 from .tail import ArgMax, LogSoftmax, Softmax
 from .threshold import StepTable, Threshold
@@ -53,6 +53,7 @@ _ROWS: tuple[type[Op], ...] = (
     Maximum,
     # sequences
     Scan,
+    AsSteps,
     LastStep,
     ReverseSteps,
     # floats
@@ -100,6 +101,7 @@ __all__ = [
     "Absolute",
     "Add",
     "ArgMax",
+    "AsSteps",
     "BatchNorm",
     "Broadcast",
     "Ceil",

@@ -1,4 +1,4 @@
-"""Ops of whole sequences: the loop over their steps, their last step, and the reversal of their steps."""
+"""Ops of whole sequences: the loop over their steps, their last step, their reversal, and values that become steps."""
 
 from __future__ import annotations
 
@@ -84,6 +84,26 @@ class Scan(Op):
         from nnhw.ir.interpreter import run_steps
 
         return run_steps(self, inputs)
+
+
+@dataclass(frozen=True)
+class AsSteps(Op):
+    """The first axis of a value as the steps of a sequence: as many steps as it is long."""
+
+    name: ClassVar[str] = "as_steps"
+    arity: ClassVar[int] = 1
+    along_steps: ClassVar[bool] = True
+
+    def infer(self, operands: Sequence[Operand]) -> TensorType:
+        """A sequence of what one index of the first axis has."""
+        type = operands[0].type
+        if operands[0].value is not None or type.is_sequence or not type.shape:
+            raise IrError(f"as_steps needs a value with an axis that is no sequence, got {_kind(operands[0])}")
+        return TensorType(type.shape[1:], type.dtype, is_sequence=True)
+
+    def evaluate(self, *inputs: Array) -> Array:
+        """Exact; the very array: [N, steps, ..] both as a value and as a sequence."""
+        return inputs[0]
 
 
 @dataclass(frozen=True)
