@@ -15,6 +15,7 @@ from torch.export.graph_signature import InputKind
 from nnhw.errors import CaptureError, InputError, raise_all
 from nnhw.ir import Graph, verify
 from nnhw.ir.graph import inner_name
+from nnhw.nn.comparing import KEEPS_NOTHING
 from nnhw.nn.given import half_floats, unready
 
 from . import (
@@ -245,8 +246,8 @@ def _needed(program: ExportedProgram, lines: Lines) -> set[fx.Node]:
     for change, kept in changes.items():
         if kept in needed:
             raise CaptureError(
-                f"forward changes '{names[kept.name]}' {location_of(change, lines)}, on which its result depends; an "
-                f"accelerator keeps nothing from one image to the next, so leave that out in eval mode"
+                f"forward changes '{names[kept.name]}' {location_of(change, lines)}, on which its result depends; "
+                f"{KEEPS_NOTHING}"
             )
     return needed
 

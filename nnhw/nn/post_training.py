@@ -17,7 +17,7 @@ from .attention import ShareSoftmax
 from .calibration import all_zero, batches_of
 from .decomposing import written_out
 from .frames import module_path
-from .given import half_floats, unready
+from .given import class_name, half_floats, unready
 from .kinds import KNOWN, RECURRENT, operation
 from .quantized import Accuracy, QuantizedModel, Summary
 from .quantizer_plan import QuantizerPlan
@@ -111,7 +111,7 @@ def quantize(
     graph_module.recompile()
     after = _accuracy(graph_module, labelled, dtype)
     accuracy = Accuracy(before, after, len(labelled[1])) if labelled else None
-    name = type(graph_module).__name__
+    name = class_name(model) if isinstance(model, nn.Module) else type(graph_module).__name__
     return QuantizedModel.of(graph_module, Summary(name, weight_bits, act_bits, input_bits, layers, accuracy))
 
 
@@ -142,7 +142,7 @@ def _traced(model: nn.Module | ExportedProgram, batches: list[Tensor], problems:
     # Reported, but no reason to stop: the model can be traced, which may show further problems.
     problems += half_floats(model)
     try:
-        made = written_out(traced(model, batches[0] if batches else None))
+        made = written_out(traced(model, batches))
     except InputError as error:
         problems.append(error)
         return fx.GraphModule(nn.Module(), fx.Graph())
