@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from nnhw.flow.commands.exporting_c import export_c
     from nnhw.flow.pipeline import build
     from nnhw.flow.running.finished import open
+    from nnhw.frontend.after_training import quantize
     from nnhw.frontend.reference import reference
-    from nnhw.nn.post_training import quantize
     from nnhw.nn.swapping import swap
     from nnhw.rewrites import Rewrite
     from nnhw.searching.search import search
@@ -47,7 +47,7 @@ _HOMES = {
     "export_c": "nnhw.flow.commands.exporting_c",
     "fit": "nnhw.fitting",
     "open": "nnhw.flow.running.finished",
-    "quantize": "nnhw.nn.post_training",
+    "quantize": "nnhw.frontend.after_training",
     "reference": "nnhw.frontend.reference",
     "search": "nnhw.searching.search",
     "swap": "nnhw.nn.swapping",

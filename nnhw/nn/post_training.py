@@ -35,41 +35,19 @@ _QUANTIZE = "nnhw.quantize."
 ALL_ZERO = "calibration data is 0 everywhere, which shows the range of no value; give images that the model will see"
 
 
-def quantize(
+def quantized(
     model: nn.Module | ExportedProgram,
     calibration_batches: Any,
-    weight_bits: int = 8,
-    act_bits: int = 8,
+    weight_bits: int,
+    act_bits: int,
     *,
     input_bits: int = INPUT_BITS,
     evaluate: tuple[Any, Any] | None = None,
     example_input: Tensor | None = None,
-) -> QuantizedModel:
-    """Return a quantized copy of a float model, in eval mode; the model itself is not changed.
+) -> tuple[QuantizedModel, Tensor]:
+    """Return (a quantized copy of a float model, two of the images); see `nnhw.quantize`.
 
-        conv, norm, relu, linear  -->  quantizer, QuantConv2d, norm, relu, quantizer, QuantLinear
-
-    A quantizer is put behind every value that a linear layer, an average pooling, an addition or a concatenation reads;
-    concatenated values share one scale. A sum or product that is a function of one value alone, such as y * sigmoid(y),
-    gets a quantizer only behind it. Weights get one scale per output. Batch norms stay: nnhw evaluates them together
-    with the operations around them. Codes are unsigned where values cannot be negative: behind ReLU and similar
-    functions, and at the input if the calibration data has no negative values.
-
-    Parameters
-    ----------
-    calibration_batches: one tensor or array [N, ..]; an iterable of such batches, or of (batch, labels), whose labels
-        are left out; such as a `DataLoader`, of which batches are taken until there are 1,024 images, in its order, so
-        let it shuffle; or a `Dataset` of images, or of (image, label), of which 1,024 are taken, evenly spread over it.
-    weight_bits, act_bits: bits of weights and activations, 1 to 8.
-    input_bits: bits of the model's input, 1 to 8.
-    evaluate: (images [N, ..], labels [N]), labels counted from 0: on them PyTorch measures the accuracy before and
-        after quantization, in the model's own dtype; it becomes the attribute `accuracy` of the result, which else is
-        None.
-    example_input: [batch, ..]: all images must have the shape of its images; an exported program has its own.
-
-    Raises
-    ------
-    InputError, or ProblemList with several of them: wrong bits or data, or layers that have no quantized form.
+    Nothing here says whether the copy can be captured.
     """
     problems: list[NnhwError] = list(_wrong_widths(weight_bits=weight_bits, act_bits=act_bits, input_bits=input_bits))
     # Wrong widths are noted; planning goes on with others, to find all further problems at once.
@@ -112,7 +90,8 @@ def quantize(
     after = _accuracy(graph_module, labelled, dtype)
     accuracy = Accuracy(before, after, len(labelled[1])) if labelled else None
     name = class_name(model) if isinstance(model, nn.Module) else type(graph_module).__name__
-    return QuantizedModel.of(graph_module, Summary(name, weight_bits, act_bits, input_bits, layers, accuracy))
+    made = QuantizedModel.of(graph_module, Summary(name, weight_bits, act_bits, input_bits, layers, accuracy))
+    return made, batches[0][:2]
 
 
 def accuracy_of(model: object) -> Accuracy | None:
