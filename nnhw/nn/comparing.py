@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.export import ExportedProgram
 from torch.nn.modules import module as torch_module
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
@@ -23,7 +24,7 @@ from .writes import first_write
 ROUNDOFF = 2.0**-24
 """The greatest relative error of one rounding in float32."""
 _CALLED, _CALLS = 3, 3
-"""Images with which a model is called again, and how often."""
+"""Images with which a model is called again, and how often: a number of images that no code is likely to name."""
 KEEPS_NOTHING = "an accelerator keeps nothing from one image to the next, so leave that out in eval mode"
 CALLED_AGAIN = "the model gives another result when it is called again with the same images"
 _ANOTHER = "nnhw.quantize follows another computation than the model's"
@@ -64,9 +65,15 @@ def difference(model: nn.Module, graph_module: fx.GraphModule, batches: Sequence
 
 def _is_steady(model: nn.Module, batch: Tensor) -> bool:
     """Return whether a model gives the same results when it is called again."""
-    called = copied(model)
-    first, *others = [_results(called, batch[:_CALLED]) for _ in range(_CALLS)]
+    called, images = copied(model), few_of(model, batch)
+    first, *others = [_results(called, images) for _ in range(_CALLS)]
     return all(_same(first, other) for other in others)
+
+
+def few_of(model: nn.Module | ExportedProgram, batch: Tensor) -> Tensor:
+    """Return three images of a batch; the whole batch if a module does not take so few."""
+    few = batch[:_CALLED]
+    return batch if isinstance(model, nn.Module) and isinstance(_tried(copied(model), few), str) else few
 
 
 def _cause_of_change(model: nn.Module, graph_module: fx.GraphModule, batch: Tensor) -> str:

@@ -15,6 +15,7 @@ from nnhw.errors import InputError, NnhwError, raise_all
 
 from .attention import ShareSoftmax
 from .calibration import all_zero, batches_of
+from .comparing import few_of
 from .decomposing import written_out
 from .frames import module_path
 from .given import class_name, half_floats, unready
@@ -45,7 +46,7 @@ def quantized(
     evaluate: tuple[Any, Any] | None = None,
     example_input: Tensor | None = None,
 ) -> tuple[QuantizedModel, Tensor]:
-    """Return (a quantized copy of a float model, two of the images); see `nnhw.quantize`.
+    """Return (a quantized copy of a float model, a few of the images); see `nnhw.quantize`.
 
     Nothing here says whether the copy can be captured.
     """
@@ -91,7 +92,7 @@ def quantized(
     accuracy = Accuracy(before, after, len(labelled[1])) if labelled else None
     name = class_name(model) if isinstance(model, nn.Module) else type(graph_module).__name__
     made = QuantizedModel.of(graph_module, Summary(name, weight_bits, act_bits, input_bits, layers, accuracy))
-    return made, batches[0][:2]
+    return made, few_of(model, batches[0])
 
 
 def accuracy_of(model: object) -> Accuracy | None:

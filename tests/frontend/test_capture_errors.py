@@ -107,7 +107,10 @@ ERRORS: dict[str, tuple[nn.Module, str]] = {
     ),
     "dropout_in_training": (
         Function(lambda m, x: m.fc(functional.dropout(m.sign(x.flatten(1))))),
-        "dropout of the model (HERE) is in training mode; call model.eval() before export",
+        (
+            "dropout of the model (HERE) drops values at random, as its argument training is True; use nn.Dropout, or "
+            "F.dropout(x, p, training=self.training), and call model.eval() before torch.export"
+        ),
     ),
     "random": (
         Function(lambda m, x: m.fc(m.sign(x.flatten(1) + torch.rand(64)))),
@@ -237,7 +240,8 @@ def test_capture_rejects_a_program_in_training_mode() -> None:
         "  1. batch_norm '3' uses the statistics of the batch (training mode); call model.eval() before export, "
         "and use "
         "track_running_stats=True\n"
-        "  2. dropout '4' is in training mode; call model.eval() before export"
+        "  2. dropout '4' drops values at random, as its argument training is True; use nn.Dropout, or "
+        "F.dropout(x, p, training=self.training), and call model.eval() before torch.export"
     )
 
 
