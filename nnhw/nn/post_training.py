@@ -20,7 +20,7 @@ from .decomposing import written_out
 from .frames import module_path
 from .given import class_name, half_floats, unready
 from .kinds import KNOWN, RECURRENT, operation
-from .quantized import Accuracy, QuantizedModel, Summary
+from .quantized import Accuracy, QuantizedModel
 from .quantizer_plan import QuantizerPlan
 from .quantizers import Quantizer
 from .recurrent_formats import LEAST_BITS
@@ -91,7 +91,7 @@ def quantized(
     after = _accuracy(graph_module, labelled, dtype)
     accuracy = Accuracy(before, after, len(labelled[1])) if labelled else None
     name = class_name(model) if isinstance(model, nn.Module) else type(graph_module).__name__
-    made = QuantizedModel.of(graph_module, Summary(name, weight_bits, act_bits, input_bits, layers, accuracy))
+    made = QuantizedModel.of(graph_module, name, layers, accuracy)
     return made, few_of(model, batches[0])
 
 

@@ -119,12 +119,12 @@ class _Tracer(fx.Tracer):
 
     Parameters
     ----------
-    hooks: trace what hooks compute, too.
+    hooks: trace what hooks compute, too; not by default, with which torch makes the tracer of a graph that is loaded.
     """
 
     record_stack_traces = True
 
-    def __init__(self, hooks: bool) -> None:
+    def __init__(self, hooks: bool = False) -> None:
         super().__init__()
         self._hooks = hooks
         self._replaced: set[nn.Module] = set()
