@@ -12,7 +12,8 @@ from torch.nn import functional
 
 from nnhw.errors import CaptureError, InputError, NnhwError
 from nnhw.frontend import capture
-from nnhw.nn import Int, QuantConv2d, QuantLinear, Sign, UInt, quantize
+from nnhw.nn import Int, QuantConv2d, QuantLinear, Sign, UInt
+from nnhw.nn.functional import quantize
 from tests.frontend.models import binary_mlp, images
 from tests.frontend.test_capture import Function
 
