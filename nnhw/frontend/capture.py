@@ -15,8 +15,8 @@ from torch.export.graph_signature import InputKind
 from nnhw.errors import CaptureError, InputError, raise_all
 from nnhw.ir import Graph, verify
 from nnhw.ir.graph import inner_name
-from nnhw.nn.comparing import KEEPS_NOTHING
 from nnhw.nn.given import half_floats, unready
+from nnhw.nn.writes import KEEPS_NOTHING
 
 from . import (
     activations,

@@ -14,10 +14,10 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._pytree import tree_leaves
 
 from nnhw.errors import CaptureError
-from nnhw.nn.comparing import CALLED_AGAIN, KEEPS_NOTHING
+from nnhw.nn.comparing import CALLED_AGAIN
 from nnhw.nn.given import copied
 from nnhw.nn.tracing import eager_loops, quiet_torch
-from nnhw.nn.writes import first_write
+from nnhw.nn.writes import KEEPS_NOTHING, first_write
 
 _BATCH_SIZE = re.compile(r"L\['\w+'\]\.size\(\)\[0\]")  # as torch's guards write it
 _BATCH = 3  # images of the call that others are compared with; one that no model is likely to mean
@@ -99,12 +99,12 @@ def _same(left: object, right: object) -> bool:
 def _changing(model: nn.Module, images: Tensor, before: Mapping[str, Tensor]) -> str:
     """Return the message about a model whose second call gives another result."""
     changed = [name for name, value in model.state_dict().items() if name in before and not _same(value, before[name])]
-    cause = "it draws random numbers, or forward changes an attribute"
-    if changed:
-        with eager_loops():
-            written = first_write(model, images)
-        cause = f"forward changes {written or repr(changed[0])}"
-    return f"{CALLED_AGAIN}: {cause}; {KEEPS_NOTHING}"
+    if not changed:
+        return f"{CALLED_AGAIN}: it draws random numbers, or forward changes an attribute; {KEEPS_NOTHING}"
+    with eager_loops():
+        write = first_write(model, images)
+    remedy = KEEPS_NOTHING if write is None else write.remedy
+    return f"{CALLED_AGAIN}: forward changes {write or repr(changed[0])}; {remedy}"
 
 
 def _first_difference(left: list[str], right: list[str]) -> str:

@@ -19,13 +19,12 @@ from .frames import place_of
 from .given import copied
 from .kinds import operation
 from .remedies import spelled
-from .writes import first_write
+from .writes import KEEPS_NOTHING, first_write
 
 ROUNDOFF = 2.0**-24
 """The greatest relative error of one rounding in float32."""
 _CALLED, _CALLS = 3, 3
 """Images with which a model is called again, and how often: a number of images that no code is likely to name."""
-KEEPS_NOTHING = "an accelerator keeps nothing from one image to the next, so leave that out in eval mode"
 CALLED_AGAIN = "the model gives another result when it is called again with the same images"
 _ANOTHER = "nnhw.quantize follows another computation than the model's"
 _STAND_INS = (
@@ -79,7 +78,7 @@ def few_of(model: nn.Module | ExportedProgram, batch: Tensor) -> Tensor:
 def _cause_of_change(model: nn.Module, graph_module: fx.GraphModule, batch: Tensor) -> str:
     """Return why a model gives another result when it is called again; empty if a traced function does that."""
     if write := first_write(model, batch):
-        return f"forward changes {write}, on which its result depends; {KEEPS_NOTHING}"
+        return f"forward changes {write}, on which its result depends; {write.remedy}"
     if not _is_steady(graph_module, batch):
         return ""
     return f"{CALLED_AGAIN}: it draws random numbers, or forward changes an attribute; {KEEPS_NOTHING}"
@@ -225,7 +224,7 @@ class _Pair:
 
     def _cause(self, node: fx.Node) -> str:
         if write := first_write(self._given, self._batch):
-            return f"forward changes {write}; change nothing that the model holds in forward"
+            return f"forward changes {write}; {write.remedy}"
         return _STAND_INS
 
 

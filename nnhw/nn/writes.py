@@ -3,22 +3,48 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch._ops import OpOverload
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from .frames import innermost_user_frame
 from .given import copied
 
+KEEPS_NOTHING = "an accelerator keeps nothing from one image to the next, so leave that out in eval mode"
+APPLY_ONCE = (
+    "an accelerator's weights are fixed: do this once before the model is given to nnhw, and in forward only "
+    "'if self.training:'"
+)
 
-def first_write(model: nn.Module, batch: Tensor) -> str:
-    """Return the first tensor of a model that its forward writes to, as "'fc.weight' (net.py:17)"; empty if none.
+
+@dataclass(frozen=True)
+class Write:
+    """A write to a tensor that a model holds. As text, such as "'fc.weight' (net.py:17)".
+
+    Parameters
+    ----------
+    name: of the tensor in the model.
+    place: the user's line, such as " (net.py:17)"; empty if it is not known.
+    remedy: what to do about it.
+    """
+
+    name: str
+    place: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"'{self.name}'{self.place}"
+
+
+def first_write(model: nn.Module, batch: Tensor) -> Write | None:
+    """Return the first write of a model's forward to a tensor that it holds; None if there is none.
 
     Parameters
     ----------
@@ -27,7 +53,7 @@ def first_write(model: nn.Module, batch: Tensor) -> str:
     """
     own = copied(model)
     watch = _Writes(own)
-    with torch.no_grad(), watch:
+    with torch.no_grad(), _Assignments(watch), watch:
         own(batch.clone())
     return watch.first
 
@@ -37,32 +63,52 @@ class _Writes(TorchDispatchMode):
 
     Members
     -------
-    first: the first tensor of the model that was written to, and the user's line; empty if there is none.
+    first: the first write to a tensor of the model; None if there was none.
     """
 
     supports_higher_order_operators = True
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's own
-        self.first = ""
+        self.first: Write | None = None
         # By storage: a view, such as `weight.data`, is another tensor.
-        self._names = {_storage(value): name for name, value in _held(model) if value.numel()}
+        held = ((name, value) for name, value in _held(model) if value.numel())
+        self._held = {_storage(value): (name, isinstance(value, nn.Parameter)) for name, value in held}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         # A loop, as a higher-order operator, has no schema, and writes to nothing.
-        if not self.first and isinstance(func, OpOverload) and func._schema.is_mutable:
-            self.first = self._written(func, args, kwargs or {})
+        if isinstance(func, OpOverload) and func._schema.is_mutable:
+            arguments = func._schema.arguments
+            given = {argument.name: value for argument, value in zip(arguments, args, strict=False)} | dict(
+                kwargs or {}
+            )
+            self.note(given.get(one.name) for one in arguments if one.alias_info and one.alias_info.is_write)
         return func(*args, **kwargs or {})
 
-    def _written(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-        arguments = func._schema.arguments
-        given = {argument.name: value for argument, value in zip(arguments, args, strict=False)} | dict(kwargs)
-        changed = [argument.name for argument in arguments if argument.alias_info and argument.alias_info.is_write]
-        written = (value for name in changed for value in tree_leaves(given.get(name)) if isinstance(value, Tensor))
-        name = next((self._names[_storage(value)] for value in written if _storage(value) in self._names), "")
-        return f"'{name}'{_line()}" if name else ""
+    def note(self, written: Iterable[Any]) -> None:
+        """Note the line of the user at which one of these values is written to, if it is the model's."""
+        tensors = [value for value in written if isinstance(value, Tensor) and value.layout == torch.strided]
+        held = next((self._held[_storage(value)] for value in tensors if _storage(value) in self._held), None)
+        if self.first is None and held is not None:
+            name, is_weight = held
+            self.first = Write(name, _line(), APPLY_ONCE if is_weight else KEEPS_NOTHING)
+
+
+class _Assignments(TorchFunctionMode):
+    """Watches `weight.data = ..`, which is no operation."""
+
+    def __init__(self, writes: _Writes) -> None:
+        super().__init__()
+        self._writes = writes
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func == torch.Tensor.data.__set__:  # type: ignore[attr-defined]
+            self._writes.note(args[:1])
+        return func(*args, **kwargs or {})
 
 
 def _held(model: nn.Module) -> Iterator[tuple[str, Tensor]]:

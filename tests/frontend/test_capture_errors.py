@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -193,9 +194,38 @@ def test_capture_rejects_control_flow_that_depends_on_data(capfd: pytest.Capture
 
     message = message_of(Function(forward))
     assert message.startswith("the model cannot be traced at HERE: GuardOnDataDependentSymNode: ")
-    assert message.endswith("; branches and loops must not depend on the values of tensors")
+    assert message.endswith(
+        "; branches and loops must not depend on the values of tensors: use torch.where, see docs/how-to/refused.md"
+    )
     captured = capfd.readouterr()
     assert captured.out + captured.err == ""
+
+
+def _multiplied(m: Function) -> None:
+    m.fc.weight.data.mul_(torch.ones(64))
+
+
+def _set_to_zero(m: Function) -> None:
+    m.fc.weight.data[0] = 0
+
+
+def _assigned(m: Function) -> None:
+    m.fc.weight.data = m.fc.weight.data * torch.ones(64)
+
+
+@pytest.mark.parametrize("change", [_multiplied, _set_to_zero, _assigned])
+def test_capture_rejects_a_mask_on_weights_in_forward(change: Callable[[Function], None]) -> None:
+    def forward(m: Function, x: torch.Tensor) -> torch.Tensor:
+        y = m.fc(m.sign(x.flatten(1)))
+        change(m)
+        return y
+
+    with pytest.raises(CaptureError) as caught:
+        capture(Function(forward), images())
+    assert str(caught.value) == (
+        f"forward changes 'fc.weight' (test_capture_errors.py:{change.__code__.co_firstlineno + 1}); an accelerator's "
+        f"weights are fixed: do this once before the model is given to nnhw, and in forward only 'if self.training:'"
+    )
 
 
 def test_capture_rejects_an_example_that_does_not_go_through() -> None:

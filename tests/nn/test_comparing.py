@@ -188,13 +188,26 @@ class Counting(Branching):
         return self.end(x * self.calls, True)
 
 
-@pytest.mark.parametrize(("kind", "name", "line"), [(Doubling, "scale", 1), (Masked, "last.weight", 2)])
-def test_quantize_rejects_what_forward_changes(kind: type[Branching], name: str, line: int) -> None:
+class Assigned(Branching):
+    def forward(self, x: Tensor) -> Tensor:
+        self.last.weight.data = self.last.weight.data / 2
+        return self.end(x, True)
+
+
+FIXED = (
+    "an accelerator's weights are fixed: do this once before the model is given to nnhw, and in forward only "
+    "'if self.training:'"
+)
+KEPT = "an accelerator keeps nothing from one image to the next, so leave that out in eval mode"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "line", "remedy"),
+    [(Doubling, "scale", 1, KEPT), (Masked, "last.weight", 2, FIXED), (Assigned, "last.weight", 1, FIXED)],
+)
+def test_quantize_rejects_what_forward_changes(kind: type[Branching], name: str, line: int, remedy: str) -> None:
     place = kind.forward.__code__.co_firstlineno + line
-    assert problem_of(kind()) == (
-        f"forward changes '{name}' ({HERE}:{place}), on which its result depends; an accelerator keeps nothing from "
-        f"one image to the next, so leave that out in eval mode"
-    )
+    assert problem_of(kind()) == f"forward changes '{name}' ({HERE}:{place}), on which its result depends; {remedy}"
 
 
 def test_quantize_rejects_a_forward_that_counts_its_calls() -> None:
