@@ -47,15 +47,15 @@ def difference(model: nn.Module, graph_module: fx.GraphModule, batches: Sequence
     model: in eval mode; it is copied, and not changed.
     batches: [N, ..] in the model's dtype.
     """
-    for batch in batches:
-        own, ours = _tried(copied(model), batch), _tried(_LayersAlone(copy.deepcopy(graph_module)).run, batch)
+    for number, batch in enumerate(batches):
+        own, ours = _tried(copied(model), batch), _tried(_LayersAlone(graph_module).run, batch)
         if isinstance(own, str) and isinstance(ours, str):
             return ""
         if isinstance(own, str):
             return f"calibration data of shape {list(batch.shape)} does not go through the model: {own}"
         if isinstance(ours, str):
             return f"{_ANOTHER}: what was traced fails, by {ours}; {_STAND_INS}"
-        if not _is_steady(model, batch):
+        if not number and not _is_steady(model, batch):
             return _cause_of_change(model, graph_module, batch)
         if not _same(own, ours) and (found := _apart(model, graph_module, batch)):
             return found
@@ -110,11 +110,17 @@ def _tried(model: Callable[[Tensor], Any], batch: Tensor) -> list[Any] | str:
 
 
 class _LayersAlone(fx.Interpreter):
-    """Runs a graph whose layers compute as their classes do; notes what goes into each layer, and what it gives."""
+    """Runs a copy of a graph, whose layers compute as their classes do.
 
-    def __init__(self, graph_module: fx.GraphModule) -> None:
-        super().__init__(graph_module)
+    Parameters
+    ----------
+    keeps: note what goes into each layer, and what it gives, in `calls`.
+    """
+
+    def __init__(self, graph_module: fx.GraphModule, *, keeps: bool = False) -> None:
+        super().__init__(copy.deepcopy(graph_module))
         self.calls: list[_Call] = []
+        self._keeps = keeps
         self._node: fx.Node | None = None
 
     def run_node(self, n: fx.Node) -> Any:
@@ -125,6 +131,8 @@ class _LayersAlone(fx.Interpreter):
     def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Compute a layer, without hooks."""
         layer = self.fetch_attr(target)
+        if not self._keeps:
+            return type(layer).forward(layer, *args, **kwargs)
         given = _kept((args, kwargs))
         result = type(layer).forward(layer, *args, **kwargs)
         self.calls.append(_Call(str(target), given, _kept(result), self._node))
@@ -168,7 +176,7 @@ class _Pair:
         self._given, self._batch = model, batch
         self._model, self._graph_module = copied(model).double(), graph_module
         self._modules = dict(graph_module.named_modules())
-        interpreter = _LayersAlone(copy.deepcopy(graph_module).double())
+        interpreter = _LayersAlone(copy.deepcopy(graph_module).double(), keeps=True)
         paths = {str(node.target) for node in graph_module.graph.nodes if node.op == "call_module"}
         self._calls = _Noted(self._model, paths)
         before = torch.get_default_dtype()

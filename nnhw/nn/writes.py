@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -14,7 +13,7 @@ from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .frames import innermost_user_frame
+from .frames import running_user_frame
 from .given import copied
 
 KEEPS_NOTHING = "an accelerator keeps nothing from one image to the next, so leave that out in eval mode"
@@ -81,9 +80,7 @@ class _Writes(TorchDispatchMode):
         # A loop, as a higher-order operator, has no schema, and writes to nothing.
         if isinstance(func, OpOverload) and func._schema.is_mutable:
             arguments = func._schema.arguments
-            given = {argument.name: value for argument, value in zip(arguments, args, strict=False)} | dict(
-                kwargs or {}
-            )
+            given = {**{one.name: value for one, value in zip(arguments, args, strict=False)}, **(kwargs or {})}
             self.note(given.get(one.name) for one in arguments if one.alias_info and one.alias_info.is_write)
         return func(*args, **kwargs or {})
 
@@ -126,10 +123,5 @@ def _storage(value: Tensor) -> int:
 
 def _line() -> str:
     """Return the user's line that runs, as " (net.py:17)"."""
-    frames = []
-    frame = sys._getframe(1)
-    while frame is not None:
-        frames.append((frame.f_code.co_filename, frame.f_lineno))
-        frame = frame.f_back  # type: ignore[assignment]
-    found = innermost_user_frame(reversed(frames))
+    found = running_user_frame()
     return f" ({PurePath(found[0]).name}:{found[1]})" if found else ""
