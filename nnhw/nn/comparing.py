@@ -182,7 +182,7 @@ class _Pair:
         before = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
         try:
-            with _Double():
+            with _Double():  # type: ignore[no-untyped-call]  # torch's own
                 self._own = _results(self._model, batch.double())
                 self._traced = _results(interpreter.run, batch.double())
         finally:

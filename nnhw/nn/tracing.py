@@ -140,7 +140,7 @@ class _Tracer(fx.Tracer):
         needed = [one for one in given if one.kind in kinds and one.default is one.empty] or given[:1]
         call = self.root._call_impl if self._hooks else forward
         arguments = [self.create_proxy("placeholder", one.name, (), {}) for one in needed]
-        return lambda *values: call(*values), arguments
+        return lambda *values: call(*values), arguments  # type: ignore[no-untyped-call]  # torch's own
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """Return whether a module is one operation: one of torch's, unless its forward was replaced."""
