@@ -2,9 +2,9 @@
 
 `build` makes an accelerator, `open` runs it, `reference` is the model in exact arithmetic, `quantize` makes a quantized
 model from a float one, `swap` replaces modules of a model, a `Rewrite` changes its graph, `search` finds the best of
-many networks, `fit` tells on which boards a network fits, and `export_c` writes portable C. They are imported at
-their first use: `import nnhw` alone needs neither torch nor amaranth. All errors that they raise on purpose are
-`NnhwError`s.
+many networks, `fit` tells on which boards a network fits, and `export_c` writes portable C. `nn` has quantized layers.
+All are imported at their first use: `import nnhw` alone needs neither torch nor amaranth. All errors that they raise on
+purpose are `NnhwError`s.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 from nnhw.errors import NnhwError
 
 if TYPE_CHECKING:
+    from nnhw import nn
     from nnhw.fitting import fit
     from nnhw.flow.commands.exporting_c import export_c
     from nnhw.flow.pipeline import build
     from nnhw.flow.running.finished import open
+    from nnhw.frontend.after_training import quantize
     from nnhw.frontend.reference import reference
-    from nnhw.nn.post_training import quantize
     from nnhw.nn.swapping import swap
     from nnhw.rewrites import Rewrite
     from nnhw.searching.search import search
@@ -32,6 +33,7 @@ __all__ = [
     "build",
     "export_c",
     "fit",
+    "nn",
     "open",
     "quantize",
     "reference",
@@ -47,7 +49,7 @@ _HOMES = {
     "export_c": "nnhw.flow.commands.exporting_c",
     "fit": "nnhw.fitting",
     "open": "nnhw.flow.running.finished",
-    "quantize": "nnhw.nn.post_training",
+    "quantize": "nnhw.frontend.after_training",
     "reference": "nnhw.frontend.reference",
     "search": "nnhw.searching.search",
     "swap": "nnhw.nn.swapping",
@@ -56,6 +58,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use."""
+    if name == "nn":
+        return importlib.import_module("nnhw.nn")
     if name not in _HOMES:
         raise AttributeError(f"module 'nnhw' has no attribute '{name}'")
     return getattr(importlib.import_module(_HOMES[name]), name)

@@ -447,7 +447,7 @@ def run(
         bool, typer.Option("--measure", help="Let the device measure the cycles of each layer of its program.")
     ] = False,
     labels: Annotated[
-        Path | None, typer.Option(metavar="LABELS.npy", help="Of the images, [N]: show the accuracy on the device.")
+        Path | None, typer.Option(metavar="LABELS.npy", help="Of the images, [N]: show the accuracy of the results.")
     ] = None,
     trust: Annotated[
         bool, typer.Option("--trust", help="With link sim: compile the build's Verilog, whoever made it.")

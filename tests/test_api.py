@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import inspect
+import subprocess
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -25,6 +29,31 @@ def test_api_names_are_there_and_stay_functions(small_net: str) -> None:
         images = np.random.default_rng(1).random((3, 1, 4, 4)).astype(np.float32)
         assert nnhw.reference(source.model)(images).shape == (3, 4)
     assert set(nnhw.__all__) <= set(dir(nnhw))
+
+
+def test_api_has_the_layers_as_an_attribute_without_torch_at_import() -> None:
+    script = "import nnhw, sys; before = 'torch' in sys.modules; print(before, nnhw.nn.QuantLinear.__name__)"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["False", "QuantLinear"]
+    assert nnhw.nn is importlib.import_module("nnhw.nn")
+    # One name, one thing: what quantizes a model is `nnhw.quantize` alone.
+    assert not hasattr(nnhw.nn, "quantize")
+
+
+@pytest.mark.parametrize("home", [nnhw, nnhw.nn])
+def test_api_names_have_docstrings_of_their_own(home: ModuleType) -> None:
+    public = {name: getattr(home, name) for name in home.__all__ if not name.startswith("__")}
+    assert len(public) > 10
+    missing = [name for name, value in public.items() if not value.__doc__]
+    for name, kind in public.items():
+        if not inspect.isclass(kind):
+            continue
+        # A class without one would show that of its base, such as torch's.
+        missing += [name] * (not vars(kind).get("__doc__"))
+        own = [base for base in kind.__mro__ if base.__module__.startswith("nnhw")]
+        methods = {key: value for base in reversed(own) for key, value in vars(base).items() if callable(value)}
+        missing += [f"{name}.{key}" for key, value in methods.items() if not key.startswith("_") and not value.__doc__]
+    assert missing == []
 
 
 def test_api_errors_are_caught_by_one_name() -> None:

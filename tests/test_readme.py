@@ -62,7 +62,7 @@ def test_readme_commands_run_in_their_order(folder: Path, monkeypatch: pytest.Mo
     assert outputs["build"].rstrip().endswith("in build/mnist_mlp-icebreaker")
     assert "frames equal" in outputs["sim"]
     assert "300 images in" in outputs["run"]
-    assert re.search(r"on the device: accuracy 9\d\.\d\d%: \d+ of 300 right", outputs["run"])
+    assert re.search(r"through 'sim': accuracy 9\d\.\d\d%: \d+ of 300 right", outputs["run"])
     assert "mnist_mlp" in outputs["report"]
     assert "equality: 300 of 300" in run_program("examples/demo.py", "build/mnist_mlp-icebreaker")
 

@@ -32,7 +32,7 @@ from nnhw.flow.options import Options
 from nnhw.flow.report import link_rate
 from nnhw.frontend import Source
 from nnhw.frontend.agreement import Captured
-from nnhw.nn.post_training import quantize
+from nnhw.nn import post_training
 from nnhw.passes import Parts
 
 from .corpus import MODELS
@@ -75,7 +75,7 @@ def front(name: str, folder: Path) -> Row:
     state: dict[str, Any] = {}
 
     def quantized() -> None:
-        state["model"] = model if entry.quantized else quantize(model, data)
+        state["model"] = model if entry.quantized else post_training.quantized(model, data, 8, 8)[0]
 
     def captured() -> None:
         source = Source(state["model"], data[:2], name)

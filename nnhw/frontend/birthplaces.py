@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-from nnhw.nn.frames import innermost_user_frame
+from nnhw.nn.frames import running_user_frame
 
 from .locations import Lines
 
@@ -57,13 +55,6 @@ class Birthplaces:
     def _note(self, module: nn.Module) -> None:
         if module in self._places:
             return
-        # Innermost last, as in a traceback.
-        place = innermost_user_frame(reversed(list(_frames(sys._getframe(1)))))
+        place = running_user_frame()
         if place is not None:
             self._places[module] = place
-
-
-def _frames(frame: FrameType | None) -> Iterator[tuple[str, int]]:
-    while frame is not None:
-        yield frame.f_code.co_filename, frame.f_lineno
-        frame = frame.f_back

@@ -16,6 +16,7 @@ from nnhw.errors import CaptureError, InputError, raise_all
 from nnhw.ir import Graph, verify
 from nnhw.ir.graph import inner_name
 from nnhw.nn.given import half_floats, unready
+from nnhw.nn.writes import KEEPS_NOTHING
 
 from . import (
     activations,
@@ -103,6 +104,29 @@ def capture_quantizers(
     """
     if isinstance(model, GraphModel):
         return Captured(dataclasses.replace(model.graph, name=name), (), model)
+    own, program, translator, graph = _translated(model, example_input, name, lines)
+    if isinstance(own, nn.Module) and example_input is not None:
+        check_calls(own, example_input)
+    captured = Captured(graph, tuple(_quantizers(program.graph.nodes, translator)), own)
+    if is_foreign(model):
+        example = random_input(program) if example_input is None else example_input.detach().cpu()
+        evaluator, images = door_of(model).evaluator(model), probes(graph, example.numpy())
+        # First the rules of single quantizers, whose message names the cause; then codes and results of the whole
+        # model.
+        compare_conventions(captured, evaluator, images)
+        agree(captured, evaluator, images)
+    return captured
+
+
+def check_structure(model: nn.Module, example_input: torch.Tensor) -> None:
+    """Raise what `capture_quantizers` raises for the operations of a model, without the calls that compare results."""
+    _translated(model, example_input, "model", _NO_LINES)
+
+
+def _translated(
+    model: nn.Module | ExportedProgram, example_input: torch.Tensor | None, name: str, lines: Lines
+) -> tuple[nn.Module | ExportedProgram, ExportedProgram, Translator, Graph]:
+    """Return (the model behind its door, its trace, the translator of that, the graph)."""
     _check_model(model)
     # From here on every model is one of PyTorch with nnhw's quantizers.
     own = door_of(model).traceable(model, example_input, lines)
@@ -129,16 +153,7 @@ def capture_quantizers(
     # After translation, whose messages about the model are the clearer ones.
     if isinstance(own, nn.Module) and example_input is not None:
         check_guards(program)
-        check_calls(own, example_input)
-    captured = Captured(graph, tuple(_quantizers(nodes, translator)), own)
-    if is_foreign(model):
-        example = random_input(program) if example_input is None else example_input.detach().cpu()
-        evaluator, images = door_of(model).evaluator(model), probes(graph, example.numpy())
-        # First the rules of single quantizers, whose message names the cause; then codes and results of the whole
-        # model.
-        compare_conventions(captured, evaluator, images)
-        agree(captured, evaluator, images)
-    return captured
+    return own, program, translator, graph
 
 
 def _check_model(model: nn.Module | ExportedProgram) -> None:
@@ -246,8 +261,8 @@ def _needed(program: ExportedProgram, lines: Lines) -> set[fx.Node]:
     for change, kept in changes.items():
         if kept in needed:
             raise CaptureError(
-                f"forward changes '{names[kept.name]}' {location_of(change, lines)}, on which its result depends; an "
-                f"accelerator keeps nothing from one image to the next, so leave that out in eval mode"
+                f"forward changes '{names[kept.name]}' {location_of(change, lines)}, on which its result depends; "
+                f"{KEEPS_NOTHING}"
             )
     return needed
 

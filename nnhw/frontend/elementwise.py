@@ -105,7 +105,12 @@ def dropout(translator: Translator, call: Call) -> Value:
     """Nothing, outside of training."""
     if call["train"]:
         # Noted, not raised: what is behind dropout can be checked all the same.
-        translator.problems.append(CaptureError(f"{call} is in training mode; call model.eval() before export"))
+        translator.problems.append(
+            CaptureError(
+                f"{call} drops values at random, as its argument training is True; use nn.Dropout, or "
+                f"F.dropout(x, p, training=self.training), and call model.eval() before torch.export"
+            )
+        )
     value: Value = call["self" if "self" in call.arguments else "input"]  # nn.Dropout(inplace=True) names it 'self'
     return value
 

@@ -15,8 +15,9 @@ from torch.export import Dim, ExportedProgram
 
 from nnhw.errors import CaptureError, InputError
 from nnhw.nn.given import copied, unusable
-from nnhw.nn.remedies import remedy_for, spelled
+from nnhw.nn.remedies import NO_BRANCHES, remedy_for, spelled
 from nnhw.nn.tracing import eager_loops, forget_loops, quiet_torch
+from nnhw.nn.writes import first_write
 
 from .locations import Lines, error_location, location_of
 
@@ -49,7 +50,7 @@ def export(model: nn.Module, example_input: torch.Tensor, lines: Lines) -> Expor
         # Broad, as torch.export raises many classes. Often the cause is a batch size in the code: a second trace, with
         # a fixed one, tells.
         fixed = _fixed_batch(own, example, lines)
-        raise CaptureError(fixed or _trace_failure(error, lines)) from error
+        raise CaptureError(fixed or _written(own, example, error) or _trace_failure(error, lines)) from error
 
 
 @contextmanager
@@ -197,12 +198,25 @@ def _unsupported(error: UnsupportedOperatorException, lines: Lines) -> str:
     return f"{spelled(operation)} {error_location(error, '', lines)}: operator {error.func} is not supported; {remedy}"
 
 
+def _written(model: nn.Module, example: torch.Tensor, error: Exception) -> str:
+    """Return the message for a model that writes to its weights, of which torch's own error says nothing."""
+    if _is_data_dependent(error):
+        return ""
+    with eager_loops():
+        write = first_write(model, example)
+    return "" if write is None else f"forward changes {write}; {write.remedy}"
+
+
+def _is_data_dependent(error: Exception) -> bool:
+    return "DataDependent" in type(error).__name__
+
+
 def _trace_failure(error: Exception, lines: Lines) -> str:
     place = error_location(error, "", lines)
     where = f" at {place.file}:{place.line}" if place.file else ""
     remedy = (
-        "branches and loops must not depend on the values of tensors"
-        if "DataDependent" in type(error).__name__
+        NO_BRANCHES
+        if _is_data_dependent(error)
         else "a model computes with tensors by torch alone, and has to go through torch.export"
     )
     return f"the model cannot be traced{where}: {_first_line(error)}; {remedy}"

@@ -14,8 +14,10 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._pytree import tree_leaves
 
 from nnhw.errors import CaptureError
+from nnhw.nn.comparing import CALLED_AGAIN
 from nnhw.nn.given import copied
 from nnhw.nn.tracing import eager_loops, quiet_torch
+from nnhw.nn.writes import KEEPS_NOTHING, first_write
 
 _BATCH_SIZE = re.compile(r"L\['\w+'\]\.size\(\)\[0\]")  # as torch's guards write it
 _BATCH = 3  # images of the call that others are compared with; one that no model is likely to mean
@@ -55,7 +57,7 @@ def check_calls(model: nn.Module, example: Tensor) -> None:
     first, called = _call(model, images)
     again, _ = _call(model, images)
     if not all(map(_same, first, again)):
-        raise CaptureError(_changing(model, state))
+        raise CaptureError(_changing(model, images, state))
     # A trace is for batches of 2 or more, and its guards say for which; a single image is not covered by them.
     try:
         alone, others = _call(model, images[:1])
@@ -94,15 +96,15 @@ def _same(left: object, right: object) -> bool:
     return bool(np.array_equal(left.cpu().numpy(), right.cpu().numpy(), equal_nan=equal_nan))
 
 
-def _changing(model: nn.Module, before: Mapping[str, Tensor]) -> str:
+def _changing(model: nn.Module, images: Tensor, before: Mapping[str, Tensor]) -> str:
     """Return the message about a model whose second call gives another result."""
     changed = [name for name, value in model.state_dict().items() if name in before and not _same(value, before[name])]
-    buffers = ", ".join(f"'{name}'" for name in changed)
-    cause = f"forward changes {buffers}" if changed else "it draws random numbers, or forward changes an attribute"
-    return (
-        f"the model gives another result when it is called again with the same images: {cause}; an accelerator keeps "
-        f"nothing from one image to the next, so leave that out in eval mode"
-    )
+    if not changed:
+        return f"{CALLED_AGAIN}: it draws random numbers, or forward changes an attribute; {KEEPS_NOTHING}"
+    with eager_loops():
+        write = first_write(model, images)
+    remedy = KEEPS_NOTHING if write is None else write.remedy
+    return f"{CALLED_AGAIN}: forward changes {write or repr(changed[0])}; {remedy}"
 
 
 def _first_difference(left: list[str], right: list[str]) -> str:

@@ -1,7 +1,7 @@
 """Quantized and binarized PyTorch layers; each of their quantizers is one node of an exported graph."""
 
 from .activations import QuantHardTanh, QuantIdentity, QuantReLU, Sign
-from .functional import power_of_two_scale, quantize
+from .functional import power_of_two_scale
 from .linear import QuantConv1d, QuantConv2d, QuantConvTranspose1d, QuantConvTranspose2d, QuantLinear, Scale
 from .normalization import QuantLayerNorm, QuantRMSNorm, QuantSoftmax
 from .packed import load_packed, save_packed
@@ -38,6 +38,5 @@ __all__ = [
     "UInt",
     "load_packed",
     "power_of_two_scale",
-    "quantize",
     "save_packed",
 ]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 import sysconfig
 from collections.abc import Iterable
 from pathlib import Path, PurePath
+from types import FrameType
 
 import torch
 from torch import fx
@@ -42,6 +44,16 @@ def user_frame(node: fx.Node) -> tuple[str, int] | None:
     """Return the innermost (file, line) of the user's code at which a node was traced; None if it is not known."""
     trace = node.meta.get("stack_trace") or ""
     return innermost_user_frame((match["file"], int(match["line"])) for match in _FRAME.finditer(trace))
+
+
+def running_user_frame() -> tuple[str, int] | None:
+    """Return the innermost (file, line) of the user's code that is running."""
+    frames: list[tuple[str, int]] = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        frames.append((frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    return innermost_user_frame(reversed(frames))
 
 
 def innermost_user_frame(frames: Iterable[tuple[str, int]]) -> tuple[str, int] | None:

@@ -124,6 +124,7 @@ class Scale(nn.Module):
         return input * self.factor
 
     def extra_repr(self) -> str:
+        """Return what the text of the layer shows of it."""
         return f"{self.factor.item()}"
 
 

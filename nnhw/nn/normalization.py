@@ -72,6 +72,7 @@ class QuantSoftmax(nn.Module):
         return result
 
     def extra_repr(self) -> str:
+        """Return what the text of the layer shows of it."""
         return f"dim={self.dim}, bits={self.bits}, fraction_bits={self.fraction_bits}"
 
 

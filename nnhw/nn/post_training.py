@@ -15,8 +15,9 @@ from nnhw.errors import InputError, NnhwError, raise_all
 
 from .attention import ShareSoftmax
 from .calibration import all_zero, batches_of
+from .comparing import few_of
 from .decomposing import written_out
-from .given import half_floats, unready
+from .given import class_name, half_floats, unready
 from .input_quantizers import (
     OfFile,
     described,
@@ -43,45 +44,19 @@ INPUT_BITS = 8
 ALL_ZERO = "calibration data is 0 everywhere, which shows the range of no value; give images that the model will see"
 
 
-def quantize(
+def quantized(
     model: nn.Module | ExportedProgram,
     calibration_batches: Any,
-    weight_bits: int = 8,
-    act_bits: int = 8,
+    weight_bits: int,
+    act_bits: int,
     *,
     input_bits: int = INPUT_BITS,
     evaluate: tuple[Any, Any] | None = None,
     example_input: Tensor | None = None,
-) -> QuantizedModel:
-    """Return a quantized copy of a model, in eval mode; the model itself is not changed.
+) -> tuple[Any, Tensor]:
+    """Return (a quantized copy of a model, a few of the images); see `nnhw.quantize`.
 
-        conv, norm, relu, linear  -->  quantizer, QuantConv2d, norm, relu, quantizer, QuantLinear
-
-    A quantizer is put behind every value that a linear layer, an average pooling, an addition or a concatenation reads;
-    concatenated values share one scale. A sum or product that is a function of one value alone, such as y * sigmoid(y),
-    gets a quantizer only behind it. Weights get one scale per output. Batch norms stay: nnhw evaluates them together
-    with the operations around them. Codes are unsigned where values cannot be negative: behind ReLU and similar
-    functions, and at the input if the calibration data has no negative values.
-
-    A model that has quantizers everywhere but at its input, such as a QONNX file whose first layer reads floats, gets
-    only that one, with the fewer of `act_bits` and `input_bits`; its own stay as they are. The attribute `added` of the
-    result says so.
-
-    Parameters
-    ----------
-    calibration_batches: one tensor or array [N, ..]; an iterable of such batches, or of (batch, labels), whose labels
-        are left out; such as a `DataLoader`, of which batches are taken until there are 1,024 images, in its order, so
-        let it shuffle; or a `Dataset` of images, or of (image, label), of which 1,024 are taken, evenly spread over it.
-    weight_bits, act_bits: bits of weights and activations, 1 to 8.
-    input_bits: bits of the model's input, 1 to 8.
-    evaluate: (images [N, ..], labels [N]), labels counted from 0: on them PyTorch measures the accuracy before and
-        after quantization, in the model's own dtype; it becomes the attribute `accuracy` of the result, which else is
-        None.
-    example_input: [batch, ..]: all images must have the shape of its images; an exported program has its own.
-
-    Raises
-    ------
-    InputError, or ProblemList with several of them: wrong bits or data, or layers that have no quantized form.
+    Nothing here says whether the copy can be captured.
     """
     problems: list[NnhwError] = list(_wrong_widths(weight_bits=weight_bits, act_bits=act_bits, input_bits=input_bits))
     # Wrong widths are noted; planning goes on with others, to find all further problems at once.
@@ -95,12 +70,14 @@ def quantize(
     if isinstance(model, nn.Module) and (layers_of_brevitas := _layers_of_brevitas(model)):
         labelled = _labelled(evaluate, images, shape, problems)
         raise_all(problems)
-        return _in_front_of_brevitas(model, layers_of_brevitas[0], images.batches, labelled, min(act_bits, input_bits))
+        made = _in_front_of_brevitas(model, layers_of_brevitas[0], images.batches, labelled, min(act_bits, input_bits))
+        return made, few_of(model, images.batches[0])
     graph_module = _traced(model, images.batches, problems)
     if own := own_quantizers(graph_module):
         labelled = _labelled(evaluate, images, shape, problems)
         raise_all(problems)
-        return _completed(model, graph_module, own, images.batches, labelled, min(act_bits, input_bits))
+        made = _completed(model, graph_module, own, images.batches, labelled, min(act_bits, input_bits))
+        return made, few_of(model, images.batches[0])
     modules = dict(graph_module.named_modules())
     problems += _unsupported(graph_module, modules)
     loops = [node for node in graph_module.graph.nodes if operation(node, modules) in RECURRENT]
@@ -131,8 +108,9 @@ def quantize(
     graph_module.recompile()
     after = _accuracy(graph_module, labelled, dtype)
     accuracy = Accuracy(before, after, len(labelled[1])) if labelled else None
-    name = type(graph_module).__name__
-    return QuantizedModel.of(graph_module, Summary(name, weight_bits, act_bits, input_bits, layers, accuracy), batches)
+    name = class_name(model) if isinstance(model, nn.Module) else type(graph_module).__name__
+    made = QuantizedModel.of(graph_module, Summary(name, layers, accuracy), batches)
+    return made, few_of(model, batches[0])
 
 
 def accuracy_of(model: object) -> Accuracy | None:
@@ -162,7 +140,7 @@ def _traced(model: nn.Module | ExportedProgram, batches: list[Tensor], problems:
     # Reported, but no reason to stop: the model can be traced, which may show further problems.
     problems += half_floats(model)
     try:
-        return written_out(traced(model, batches[0] if batches else None))
+        return written_out(traced(model, batches))
     except InputError as error:
         modules = model.named_modules() if isinstance(model, nn.Module) else ()
         own = [name for name, module in modules if isinstance(module, Quantizer)]
@@ -202,7 +180,7 @@ def _completed(
     made: Any = inserted(graph_module, quantizers) if own_form is None else own_form.with_quantizers(named)
     accuracy = Accuracy(before, _accuracy(made, labelled, dtype), len(labelled[1])) if labelled else None
     if own_form is None:
-        return QuantizedModel.of(made, Summary(type(made).__name__, 0, bits, bits, 0, accuracy, added), batches)
+        return QuantizedModel.of(made, Summary(type(made).__name__, 0, accuracy, added), batches)
     made.accuracy, made.added = accuracy, added
     return made
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Self
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor, fx
 
 from nnhw.notebook import facts_table
+
+from .kinds import WEIGHTED, operation
+from .quantizers import Quantizer
+
+_WEIGHT_FORMATS = ("weight_quant", "candidate_quant")
+"""Names of the quantizers of weights in layers."""
 
 
 @dataclass(frozen=True)
@@ -26,31 +33,22 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Summary:
-    """A summary of how a model was quantized.
+    """What is known of a quantized model since it was made.
 
     Parameters
     ----------
     name: name of the model's class.
-    weight_bits, act_bits, input_bits: bits of weights, activations and input.
     layers: number of layers with quantized weights.
     accuracy: None where no labels were given.
     added: of a model that had its own quantizers, the ones that were added, in words; else empty.
+    measured: fingerprint of the model whose accuracy it is.
     """
 
     name: str
-    weight_bits: int
-    act_bits: int
-    input_bits: int
     layers: int
     accuracy: Accuracy | None
     added: str = ""
-
-    def __str__(self) -> str:
-        if self.added:
-            return f"{self.name}: {self.added}; {self.accuracy or 'accuracy not measured'}"
-        bits = f"{self.weight_bits}-bit weights, {self.act_bits}-bit activations, {self.input_bits}-bit input"
-        layers = f"{self.layers} layer{'s' * (self.layers != 1)}"
-        return f"{self.name}, quantized: {layers}, {bits}, {self.accuracy or 'accuracy not measured'}"
+    measured: str = ""
 
 
 _SAMPLE = "nnhw_calibration_sample"
@@ -77,12 +75,10 @@ class QuantizedModel(fx.GraphModule):
 
     Members
     -------
-    accuracy: before and after quantization; None where no labels were given.
+    accuracy: before and after quantization; None where no labels were given, and once a parameter, a buffer or a layer
+        is no longer as it was measured, such as after training.
     added: of a model that had its own quantizers, the ones that were added, in words; empty for a float model.
     """
-
-    accuracy: Accuracy | None  # type: ignore[assignment]  # modules annotate attributes as tensors
-    added: str = ""  # type: ignore[assignment]
 
     @classmethod
     def of(cls, graph_module: fx.GraphModule, summary: Summary, batches: Sequence[Tensor]) -> Self:
@@ -92,31 +88,96 @@ class QuantizedModel(fx.GraphModule):
         ----------
         batches: the calibration data, [N, *shape] each.
         """
-        model = cls(graph_module, graph_module.graph, class_name=summary.name)
-        model.accuracy = summary.accuracy
-        model.added = summary.added
-        model.meta |= {"nnhw": summary, _SAMPLE: _spread(batches)}  # goes along with copies
-        return model.eval()
+        model = cls(graph_module, graph_module.graph, class_name=summary.name).eval()
+        measured = "" if summary.accuracy is None else fingerprint(model)
+        # `meta` goes along with copies, attributes do not.
+        model.meta |= {"nnhw": replace(summary, measured=measured), _SAMPLE: _spread(batches)}
+        return model
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        made: Any = super().__deepcopy__(memo)
-        # A GraphModule copies its graph, its modules and `meta`, but no other attributes.
-        made.accuracy, made.added = self.accuracy, self.added
-        return made  # type: ignore[no-any-return]
+    @property
+    def accuracy(self) -> Accuracy | None:  # type: ignore[override]  # modules annotate attributes as tensors
+        """Accuracy that was measured with the weights that the model has now; else None."""
+        summary = self.meta.get("nnhw")
+        if not isinstance(summary, Summary) or summary.accuracy is None or summary.measured != fingerprint(self):
+            return None
+        return summary.accuracy
+
+    @property
+    def added(self) -> str:  # type: ignore[override]
+        """The quantizers that were added to the model's own ones, in words; empty for a float model."""
+        summary = self.meta.get("nnhw")
+        return summary.added if isinstance(summary, Summary) else ""
+
+    def _facts(self) -> dict[str, str]:
+        """Return the bits of weights, activations and input, and the accuracy, as text by name."""
+        summary = self.meta.get("nnhw")
+        facts = {f"bits of {name}": _listed(bits) for name, bits in widths(self).items() if bits}
+        measured = isinstance(summary, Summary) and summary.accuracy is not None
+        missing = "not measured since the network was changed" if measured else "not measured"
+        return {**facts, "accuracy": str(self.accuracy or missing).removeprefix("accuracy ")}
 
     def __repr__(self) -> str:
-        return f"<{self.meta.get('nnhw', f'{type(self).__name__}, quantized')}>"
+        summary, facts = self.meta.get("nnhw"), self._facts()
+        if not isinstance(summary, Summary):
+            return f"<{type(self).__name__}, quantized>"
+        if summary.added:
+            return f"<{summary.name}: {summary.added}; accuracy {facts['accuracy']}>"
+        layers = f"{summary.layers} layer{'s' * (summary.layers != 1)}"
+        bits = [f"{facts[key]}-bit {key.removeprefix('bits of ')}" for key in facts if key != "accuracy"]
+        return f"<{summary.name}, quantized: {', '.join([layers, *bits])}, accuracy {facts['accuracy']}>"
 
     def _repr_html_(self) -> str:
         summary = self.meta.get("nnhw")
         if not isinstance(summary, Summary):
             return facts_table(f"{type(self).__name__}, quantized", {})
-        facts: dict[str, object] = {"quantizers": summary.added}
-        if not summary.added:
-            bits = f"{summary.weight_bits}, {summary.act_bits}, {summary.input_bits}"
-            facts = {"layers with quantized weights": summary.layers, "bits of weights, activations, input": bits}
-        facts["accuracy"] = summary.accuracy or "not measured"
+        layers = {"quantizers": summary.added} if summary.added else {"layers with quantized weights": summary.layers}
+        facts: dict[str, object] = {**layers, **self._facts()}
         return facts_table(f"{summary.name}, quantized", facts)
 
     def __str__(self) -> str:
         return f"{super().__repr__()}\n{self.code}"
+
+
+def fingerprint(model: fx.GraphModule) -> str:
+    """Return a hash of all that decides what a model computes: its code, its layers, parameters and buffers."""
+    # The text of a layer has the range of a quantizer, which is no tensor. Copies hold their layers in another order.
+    layers = [f"{name} {type(layer).__name__} {layer.extra_repr()}" for name, layer in model.named_modules() if name]
+    found = hashlib.sha256("\n".join([model.code, *sorted(layers)]).encode())
+    for name, value in sorted(model.state_dict().items()):
+        found.update(f"\n{name} {value.dtype} {list(value.shape)}".encode())
+        found.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
+
+
+def widths(model: fx.GraphModule) -> dict[str, set[int]]:
+    """Return the bits of the quantizers that a model has now, by what they quantize: weights, activations, input."""
+    found: dict[str, set[int]] = {"weights": set(), "activations": set(), "input": set()}
+    modules = dict(model.named_modules())
+    values, coded = set[fx.Node](), set[fx.Node]()
+    for node in model.graph.nodes:
+        if node.op == "placeholder" or values & set(node.all_input_nodes):
+            values.add(node)
+        module = modules.get(str(node.target)) if node.op == "call_module" else None
+        if isinstance(module, Quantizer):
+            is_weights = node not in values and any(operation(user, modules) in WEIGHTED for user in node.users)
+            is_input = node in values and not coded & set(node.all_input_nodes)
+            found["weights" if is_weights else "input" if is_input else "activations"].add(_bits(module))
+            coded.add(node)
+        elif module is not None:
+            formats = (getattr(module, name, None) for name in _WEIGHT_FORMATS)
+            found["weights"] |= {_bits(one) for one in formats if isinstance(one, Quantizer)}
+            state = getattr(module, "state_quant", None)
+            found["activations"] |= {_bits(state)} if isinstance(state, Quantizer) else set()
+        if coded & set(node.all_input_nodes):
+            coded.add(node)
+    return found
+
+
+def _bits(quantizer: Quantizer) -> int:
+    return 1 if quantizer.bipolar else (quantizer.qmax - quantizer.qmin).bit_length()
+
+
+def _listed(bits: Iterable[int]) -> str:
+    """Return widths as text: '4', or '2 to 8' for several."""
+    ends = sorted({min(bits), max(bits)})
+    return " to ".join(map(str, ends))

@@ -93,6 +93,7 @@ class Quantizer(nn.Module):
         return self.scale
 
     def extra_repr(self) -> str:
+        """Return what the text of the layer shows of it."""
         scale = self.scale.tolist() if self.scale is not None and self.scale_source == "fixed" else self.scale_source
         rounding = "" if self.rounding == "half_even" else f", rounding={self.rounding}"
         return f"codes {self.qmin}..{self.qmax}, scale={scale}, axis={self.axis}{rounding}"

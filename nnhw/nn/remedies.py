@@ -8,6 +8,7 @@ from collections.abc import Mapping
 _CONVOLUTION = "use nnhw.nn.QuantConv2d, or QuantConv1d"
 _TRANSPOSED = "use nnhw.nn.QuantConvTranspose2d"
 _CONDITION = "use torch.where with a comparison such as x > 0, torch.maximum, torch.minimum, clamp or relu"
+NO_BRANCHES = "branches and loops must not depend on the values of tensors: use torch.where, see docs/how-to/refused.md"
 _WHOLE_TENSOR = "use dim=(2, 3), the axes of height and width"
 _PARTS = "use slices such as x[:, 1:4], chunk, split or torch.cat, or a 1x1 convolution"
 _REPEATS = "use torch.cat, nn.Upsample, or constants of the whole shape; values are not repeated to fit each other"

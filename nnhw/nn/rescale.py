@@ -105,6 +105,7 @@ class Rescale(nn.Module):
         return result
 
     def extra_repr(self) -> str:
+        """Return what the text of the layer shows of it."""
         return f"zero_point={self.zero_point}, qmin={self.qmin}, qmax={self.qmax}, rounding={self.rounding!r}"
 
     def _set(self, multiplier: Integers, exponent: Integers, bias: Integers) -> None:

@@ -274,7 +274,7 @@ def test_run_on_a_terminal_says_how_many_results_are_right(labelled: bool) -> No
     run = FileRun(results, 1.0, None, accuracy=score(results, np.array([0, 2, 2])) if labelled else None)
     console = Console(width=120, file=io.StringIO(), record=True)
     console.print(render_run(run, "sim", None))
-    assert ("on the device: accuracy 66.67%: 2 of 3 right" in console.export_text()) == labelled
+    assert ("through 'sim': accuracy 66.67%: 2 of 3 right" in console.export_text()) == labelled
 
 
 def test_lowering_says_how_far_float64_is_from_the_reference() -> None:

@@ -211,7 +211,7 @@ def test_running_a_file_with_labels_says_the_accuracy(
             str(tmp_path / "labels.npy"),
         ],
     )
-    assert "on the device: accuracy 77.78%: 7 of 9 right" in shown.stdout
+    assert "through 'sim': accuracy 77.78%: 7 of 9 right" in shown.stdout
 
 
 @pytest.mark.parametrize(

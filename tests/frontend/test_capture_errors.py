@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from torch.nn import functional
 
 from nnhw.errors import CaptureError, InputError, NnhwError
 from nnhw.frontend import capture
-from nnhw.nn import Int, QuantConv2d, QuantLinear, Sign, UInt, quantize
+from nnhw.nn import Int, QuantConv2d, QuantLinear, Sign, UInt
+from nnhw.nn.functional import quantize
 from tests.frontend.models import binary_mlp, images
 from tests.frontend.test_capture import Function
 
@@ -114,7 +116,10 @@ ERRORS: dict[str, tuple[nn.Module, str]] = {
     ),
     "dropout_in_training": (
         Function(lambda m, x: m.fc(functional.dropout(m.sign(x.flatten(1))))),
-        "dropout of the model (HERE) is in training mode; call model.eval() before export",
+        (
+            "dropout of the model (HERE) drops values at random, as its argument training is True; use nn.Dropout, or "
+            "F.dropout(x, p, training=self.training), and call model.eval() before torch.export"
+        ),
     ),
     "random": (
         Function(lambda m, x: m.fc(m.sign(x.flatten(1) + torch.rand(64)))),
@@ -196,9 +201,38 @@ def test_capture_rejects_control_flow_that_depends_on_data(capfd: pytest.Capture
 
     message = message_of(Function(forward))
     assert message.startswith("the model cannot be traced at HERE: GuardOnDataDependentSymNode: ")
-    assert message.endswith("; branches and loops must not depend on the values of tensors")
+    assert message.endswith(
+        "; branches and loops must not depend on the values of tensors: use torch.where, see docs/how-to/refused.md"
+    )
     captured = capfd.readouterr()
     assert captured.out + captured.err == ""
+
+
+def _multiplied(m: Function) -> None:
+    m.fc.weight.data.mul_(torch.ones(64))
+
+
+def _set_to_zero(m: Function) -> None:
+    m.fc.weight.data[0] = 0
+
+
+def _assigned(m: Function) -> None:
+    m.fc.weight.data = m.fc.weight.data * torch.ones(64)
+
+
+@pytest.mark.parametrize("change", [_multiplied, _set_to_zero, _assigned])
+def test_capture_rejects_a_mask_on_weights_in_forward(change: Callable[[Function], None]) -> None:
+    def forward(m: Function, x: torch.Tensor) -> torch.Tensor:
+        y = m.fc(m.sign(x.flatten(1)))
+        change(m)
+        return y
+
+    with pytest.raises(CaptureError) as caught:
+        capture(Function(forward), images())
+    assert str(caught.value) == (
+        f"forward changes 'fc.weight' (test_capture_errors.py:{change.__code__.co_firstlineno + 1}); an accelerator's "
+        f"weights are fixed: do this once before the model is given to nnhw, and in forward only 'if self.training:'"
+    )
 
 
 def test_capture_rejects_an_example_that_does_not_go_through() -> None:
@@ -244,7 +278,8 @@ def test_capture_rejects_a_program_in_training_mode() -> None:
         "  1. batch_norm '3' uses the statistics of the batch (training mode); call model.eval() before export, "
         "and use "
         "track_running_stats=True\n"
-        "  2. dropout '4' is in training mode; call model.eval() before export"
+        "  2. dropout '4' drops values at random, as its argument training is True; use nn.Dropout, or "
+        "F.dropout(x, p, training=self.training), and call model.eval() before torch.export"
     )
 
 

@@ -19,7 +19,8 @@ from nnhw.frontend.capture import capture, capture_quantizers
 from nnhw.ir.ops.rounding import ROUNDINGS
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.mapper import map_body
-from nnhw.nn import Int, QuantLinear, functional, quantize
+from nnhw.nn import Int, QuantLinear, functional
+from nnhw.nn.functional import quantize
 from tests.ir.test_rounding import slow_round
 from tests.sim.test_benches import pytestmark as needs_simulator
 

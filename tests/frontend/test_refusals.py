@@ -12,10 +12,10 @@ from torch.nn import functional
 
 from nnhw.errors import InputError, IrError, NnhwError
 from nnhw.frontend import capture
+from nnhw.frontend.after_training import quantize
 from nnhw.frontend.reference import reference
 from nnhw.ir import run
 from nnhw.nn import Int, QuantConv1d, QuantLinear, UInt
-from nnhw.nn.post_training import quantize
 from nnhw.nn.remedies import spelled
 from nnhw.passes import lower
 

@@ -398,6 +398,43 @@ def test_quantize_evaluates_before_and_after() -> None:
     assert nnhw.quantize(model, images).accuracy is None
 
 
+def test_accuracy_belongs_to_the_weights_that_were_measured(tmp_path: Path) -> None:
+    model, images = residual()
+    quantized = nnhw.quantize(model, images, 4, 4, evaluate=(images, model(images).argmax(1)))
+    measured, kept = quantized.accuracy, copy.deepcopy(quantized)
+    bias = quantized.get_parameter("stem.bias")
+    before = bias.detach().clone()
+    with torch.no_grad():
+        bias += 0.1
+    assert quantized.accuracy is None
+    assert repr(quantized).endswith("8-bit input, accuracy not measured since the network was changed>")
+    assert "not measured since the network was changed" in quantized._repr_html_()
+    build = nnhw.build(quantized, images, board="ulx3s_25f", out=tmp_path / "b", stop_at="capture")
+    assert build.report["model"]["accuracy"] is None
+    with torch.no_grad():
+        bias.copy_(before)
+    assert quantized.accuracy == kept.accuracy == measured
+    # In training mode batch norms count what they see; a mode alone changes no result of a model that is built.
+    quantized.train()
+    assert quantized.accuracy == measured
+    with torch.no_grad():
+        quantized(images)
+    assert quantized.accuracy is None
+
+
+def test_repr_of_a_quantized_model_has_the_bits_of_its_layers() -> None:
+    model, images = residual()
+    quantized = nnhw.quantize(model, images, 4, 5, evaluate=(images, model(images).argmax(1)))
+    assert repr(quantized).startswith("<Residual, quantized: 3 layers, 4-bit weights, 5-bit activations, 8-bit input, ")
+    quantized.get_submodule("stem").weight_quant = Int(2, axis=0)  # type: ignore[assignment]
+    activation = list(codes(quantized))[1]
+    quantized.set_submodule(activation, Int(3, 0.5))
+    assert repr(quantized) == (
+        "<Residual, quantized: 3 layers, 2 to 4-bit weights, 3 to 5-bit activations, 8-bit input, accuracy not "
+        "measured since the network was changed>"
+    )
+
+
 def test_quantize_evaluates_on_images_of_the_users_choice() -> None:
     model, images = residual()
     others = torch.randn(12, 2, 8, 8)

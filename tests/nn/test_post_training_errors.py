@@ -297,8 +297,11 @@ def test_quantize_rejects_a_model_that_cannot_be_traced() -> None:
             return x if x.sum() > 0 else -x
 
     (problem,) = problems_of(Branching(), torch.ones(2, 4))
-    assert problem.startswith("the model cannot be traced for quantization: TraceError: ")
-    assert problem.endswith("; branches and loops must not depend on tensors")
+    line = Branching.forward.__code__.co_firstlineno + 1
+    assert problem.startswith(f"the model cannot be traced for quantization at {HERE}:{line}: TraceError: ")
+    assert problem.endswith(
+        "; branches and loops must not depend on the values of tensors: use torch.where, see docs/how-to/refused.md"
+    )
 
 
 def test_quantize_rejects_weights_with_nan() -> None:

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnhw.errors import InputError
-from nnhw.nn import Int, Quantizer, UInt, power_of_two_scale, quantize
-from nnhw.nn.functional import ROUNDINGS
+from nnhw.nn import Int, Quantizer, UInt, power_of_two_scale
+from nnhw.nn.functional import ROUNDINGS, quantize
 from tests.ir.test_rounding import slow_round
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)

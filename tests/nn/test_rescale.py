@@ -20,7 +20,8 @@ from nnhw.frontend.agreement import own_answers
 from nnhw.frontend.capture import capture_quantizers
 from nnhw.ir import IntType, run
 from nnhw.ir.ops import Rescale as IrRescale
-from nnhw.nn import Int, QuantConv2d, QuantIdentity, QuantLinear, Rescale, quantize
+from nnhw.nn import Int, QuantConv2d, QuantIdentity, QuantLinear, Rescale
+from nnhw.nn.functional import quantize
 from nnhw.nn.rescale_operator import quantized_multiplier, rescale
 from nnhw.passes import lower
 

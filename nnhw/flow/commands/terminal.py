@@ -107,7 +107,7 @@ def render_run(run: FileRun, link: str, out: Path | None) -> RenderableType:
     text = f"{count} images in {run.seconds:.2f} s through '{link}'{cycles}"
     said = [Text(text + (f"; results in {out}" if out else ""))]
     if run.accuracy is not None:
-        said.append(Text(f"on the device: {run.accuracy}", style="bold"))
+        said.append(Text(f"through '{link}': {run.accuracy}", style="bold"))
     return Group(table, *([] if run.program is None else _program_run(run.program, count)), *said)
 
 

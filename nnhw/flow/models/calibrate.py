@@ -109,9 +109,10 @@ class GivenData:
 
     def quantize(self, model: Any, example_input: Any, progress: Progress) -> Any:
         """Return the quantized model; its accuracy, where there are labels, is noted."""
-        from nnhw.nn.post_training import quantize
+        from nnhw.nn.post_training import quantized
 
-        made = quantize(
+        # Not `nnhw.quantize`, which captures the result to see whether it can be built: the flow does so itself.
+        made, _ = quantized(
             model,
             self.calibrate,
             self.weight_bits,
