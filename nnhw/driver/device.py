@@ -24,10 +24,12 @@ from nnhw.notebook import facts_table
 from nnhw.protocol import (
     PAYLOAD_LIMIT_BYTES,
     REFUSAL_TEXT,
+    WINDOW_FRAMES,
     WIRE_OVERHEAD_BYTES,
     DeviceIdentity,
     ProgramState,
     ProgramStatus,
+    result_frames,
 )
 
 _COUNTER_LIMIT = 1 << 32
@@ -212,7 +214,7 @@ class Device:
             cycles=counters.cycles,
             input_wait=counters.input_wait,
             output_wait=counters.output_wait,
-            images=counters.results // -(-self.accelerator.output_format.frame_bytes // PAYLOAD_LIMIT_BYTES),
+            images=counters.results // result_frames(self.accelerator.output_format.frame_bytes),
             bad_frames=counters.bad_frames,
             clock_hz=self.identity.clock_hz,
             resets=self._session.resets,
@@ -533,13 +535,13 @@ def make_pace(link: ByteLink, accelerator: Accelerator, clock_hz: int) -> Pace:
     """
     schedule = accelerator.schedule
     image_s = schedule.interval_cycles / clock_hz
-    i_frames = accelerator.input_format.frame_bytes / PAYLOAD_LIMIT_BYTES
-    i_s = (accelerator.input_format.frame_bytes + i_frames * WIRE_OVERHEAD_BYTES) / link.bytes_per_s
-    o_frames = -(-accelerator.output_format.frame_bytes // PAYLOAD_LIMIT_BYTES) + i_frames
-    o_s = (accelerator.output_format.frame_bytes + o_frames * WIRE_OVERHEAD_BYTES) / link.bytes_per_s
-    # Results of all images of a window may wait in the buffers of the system at once, so the larger side counts.
     i_bytes, o_bytes = accelerator.input_format.frame_bytes, accelerator.output_format.frame_bytes
-    window_images = max(2, link.window_bytes / max(i_bytes, o_bytes))
+    i_frames = i_bytes / PAYLOAD_LIMIT_BYTES
+    i_s = (i_bytes + i_frames * WIRE_OVERHEAD_BYTES) / link.bytes_per_s
+    results = result_frames(o_bytes)
+    o_s = (o_bytes + (results + i_frames) * WIRE_OVERHEAD_BYTES) / link.bytes_per_s
+    # Results of all images of a window may wait in the buffers of the system at once, so the larger side counts.
+    window_images = max(2, min(link.window_bytes / max(i_bytes, o_bytes), WINDOW_FRAMES / results))
     # Twice what a full window takes when nothing overlaps: simulated hardware answers when it has taken everything.
     patience_s = link.slack_s + 2 * (schedule.latency_cycles / clock_hz + window_images * (image_s + i_s + o_s))
     return Pace(patience_s, int(window_images * i_bytes), not link.flow_controlled and max(image_s, o_s) >= i_s)

@@ -18,6 +18,7 @@ from nnhw.protocol import (
     FRAME_LIMIT_BYTES,
     PAYLOAD_LIMIT_BYTES,
     REASON_TEXT,
+    SEQUENCES,
     SESSIONS,
     Command,
     Counters,
@@ -27,6 +28,7 @@ from nnhw.protocol import (
     ProgramStatus,
     Reason,
     other_version,
+    result_frames,
 )
 
 Progress = Callable[[int, int], None]
@@ -38,8 +40,7 @@ _TOKENS = itertools.count(secrets.randbelow(SESSIONS))
 # A device that sends garbage without end is given up after so many bytes.
 _DISCARD_LIMIT_BYTES = 1 << 20
 _KEPT = "(the finished results are in the exception's 'results')"
-# Frames of a program that are sent and not taken, at most: far below 256, as they are numbered modulo 256, and so few
-# that they fit the buffers of a line.
+# Frames of a program that are sent and not taken, at most: so few that they fit the buffers of a line.
 _LOAD_WINDOW = 32
 # Questions for a program's state before it counts as incomplete. The last bytes of a program need less time from the
 # link to the engine than one answer, so the first questions may be early.
@@ -222,7 +223,8 @@ class Session:
         while self._taken < len(parts):
             self.check_open()
             due = range(self._sent, min(len(parts), self._taken + _LOAD_WINDOW))
-            self.link.write(b"".join(encode_frame(Frame(Command.LOAD, number % 256, parts[number])) for number in due))
+            frames = (Frame(Command.LOAD, number % SEQUENCES, parts[number]) for number in due)
+            self.link.write(b"".join(map(encode_frame, frames)))
             self._sent += len(due)
             before = self._taken
             for frame in self._reader.feed(self.link.read(max(0.0, deadline - self.link.now()))):
@@ -302,8 +304,8 @@ class Session:
             raise Fault(f"the device reports {REASON_TEXT[reason]}", reason)
         if frame.command != Command.TAKEN:
             raise Fault(f"a frame came that nobody asked for (command {frame.command:#04x})")
-        # One TAKEN may stand for several frames, and its number is modulo 256.
-        taken = self._taken + (frame.sequence - self._taken) % 256
+        # One TAKEN may stand for several frames, of which fewer than 256 are on their way.
+        taken = self._taken + (frame.sequence - self._taken) % SEQUENCES
         if taken > self._sent:
             raise Fault(f"the device took {taken} frames of {self._sent}")
         self._taken = taken
@@ -394,7 +396,7 @@ class Session:
         ------
         Fault: a frame came that must not come, or none in time.
         """
-        sender = Sender(images.reshape(-1).data, images.shape[1], pace)
+        sender = Sender(images.reshape(-1).data, images.shape[1], pace, result_frames(output_bytes))
         output = bytearray()
         deadline = self.link.now() + pace.patience_s
         if ask:
@@ -420,14 +422,14 @@ class Session:
                     self._expect_taken(frame)
                     continue
                 output += self._result(frame, output_bytes - len(output))
+                sender.answer()
                 if len(output) == output_bytes:
-                    sender.answer()
                     yield bytes(output)
                     output.clear()
 
     def _result(self, frame: Frame, missing: int) -> bytes:
-        if frame.sequence != self._results % 256:
-            raise Fault(f"result {frame.sequence} came, not {self._results % 256}")
+        if frame.sequence != self._results % SEQUENCES:
+            raise Fault(f"result {frame.sequence} came, not {self._results % SEQUENCES}")
         if len(frame.payload) != min(missing, PAYLOAD_LIMIT_BYTES):
             raise Fault(f"a result of {len(frame.payload)} bytes came, not {min(missing, PAYLOAD_LIMIT_BYTES)}")
         self._results += 1

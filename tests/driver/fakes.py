@@ -130,6 +130,36 @@ class TappedLink(ModelLink):
         self.closed = True
 
 
+class LostFrames:
+    """Loses frames of one command in a row, once, as a buffer that overruns does.
+
+    Parameters
+    ----------
+    command: of the frames that are lost.
+    first: number of its frames that pass before.
+    count: number of frames lost.
+
+    Members
+    -------
+    seen: number of its frames that came.
+    """
+
+    def __init__(self, command: Command, first: int, count: int) -> None:
+        self._command, self._lost = command, range(first, first + count)
+        self._rest = b""
+        self.seen = 0
+
+    def __call__(self, data: bytes) -> bytes:
+        *parts, self._rest = (self._rest + data).split(b"\0")
+        return b"".join(part + b"\0" for part in parts if not self._is_lost(part))
+
+    def _is_lost(self, part: bytes) -> bool:
+        if not part or cobs.decode(part)[0] != self._command:
+            return False
+        self.seen += 1
+        return self.seen - 1 in self._lost
+
+
 class SwappedBoard:
     """A board that is another one from a certain frame of the host on.
 
