@@ -88,7 +88,8 @@ class Device:
     """A device that runs an accelerator.
 
     Threads may share it: one uses it at a time, for a whole batch, and the others wait. It may be closed from any
-    thread; a running batch then ends with ClosedError.
+    thread; a running batch then ends with ClosedError. It belongs to the process that opened it: in a process that was
+    forked since, every use raises LinkError, and closing it there leaves it open where it belongs.
 
     Parameters
     ----------
@@ -196,7 +197,9 @@ class Device:
     def close(self) -> None:
         """Close the link. A batch of another thread is stopped first. Closing again does nothing."""
         self._session.closed = True
-        self._turns.end(self.link.close)
+        # The link of a forked process is that of the process that opened the device, which goes on with it.
+        if not self._session.forked:
+            self._turns.end(self.link.close)
 
     def status(self) -> Status:
         """Return the device's counters.

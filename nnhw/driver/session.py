@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import secrets
 from collections.abc import Callable, Iterator
 from typing import NoReturn
@@ -68,6 +69,9 @@ class Session:
     After every RESET the device is asked for its identity, before anything else. From then on the CRC of every frame
     shows that it belongs to this session, so none can come from a device that was restarted or reprogrammed since.
 
+    It serves the process that made it. A process forked from that one has the same session and sequence numbers, and
+    reads the same port: each would take answers to the other for its own.
+
     Parameters
     ----------
     link: bytes to and from the device.
@@ -89,6 +93,7 @@ class Session:
         self.guard: Callable[[], None] = lambda: None
         self.closed = False
         self._max_retries = max_retries
+        self._process = os.getpid()
         self._reader = FrameReader()
         self._in_step = self._identified = False
         self._sent = self._taken = self._results = 0
@@ -140,8 +145,19 @@ class Session:
             if self.link.now() >= deadline:
                 return
 
+    @property
+    def forked(self) -> bool:
+        """Whether this process is another one than that which made the session."""
+        return os.getpid() != self._process
+
     def check_open(self) -> None:
-        """Raise ClosedError if the device is closed."""
+        """Raise ClosedError if the device is closed, and LinkError in a process that was forked since it was opened."""
+        if self.forked:
+            raise LinkError(
+                f"link '{self.link.name}': the device belongs to process {self._process}, which opened it, and this is "
+                f"process {os.getpid()}, which was forked since; open a device in this process, or start processes "
+                "with multiprocessing's 'spawn'"
+            )
         if self.closed:
             raise closed_error(self.link.name)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from cobs import cobs
@@ -17,6 +18,7 @@ from nnhw.driver.links.model import ModelBoard, ModelLink
 from nnhw.driver.links.model_program import ProgramMemory
 from nnhw.engines.shared import ArrayConfig, SharedConfig
 from nnhw.engines.timing import Schedule
+from nnhw.errors import LinkError
 from nnhw.ir import IntType
 from nnhw.protocol import Command, DeviceIdentity
 
@@ -93,6 +95,27 @@ def refusal(device: Device, codes: np.ndarray) -> str:
         results, why = error.results, str(error.__cause__)
     assert np.array_equal(results, golden(codes, results.shape[1]) if not why else results[:0])
     return why.partition(": ")[2]
+
+
+def said_by_child(use: Callable[[], Any]) -> str:
+    """Return the message of the LinkError that a use ends by in a forked process; what it gave if it ended well."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            said = repr(use())
+        except LinkError as error:
+            said = str(error)
+        # Whatever else it raises, the child must not go on with the tests.
+        except BaseException as error:
+            said = repr(error)
+        os.write(writing, said.encode()[:4000])
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as stream:
+        said = stream.read()
+    os.waitpid(child, 0)
+    return said.replace(f"process {os.getpid()},", "process PARENT,").replace(f"process {child},", "process CHILD,")
 
 
 class Exchanges(Protocol):
