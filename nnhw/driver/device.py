@@ -11,7 +11,7 @@ import numpy as np
 
 from nnhw.accelerator import Accelerator
 from nnhw.accelerator.formats import Codes
-from nnhw.driver.conversion import as_array
+from nnhw.driver.conversion import Answer, as_array
 from nnhw.driver.image import ProgramImage
 from nnhw.driver.links.base import ByteLink
 from nnhw.driver.sending import Pace
@@ -418,7 +418,7 @@ class Device:
         def decode(values: np.ndarray, step: Any) -> Any:
             results = run_in_chunks(tail, values.reshape(1, *steps, *values.shape))
             bare = tuple(np.ascontiguousarray(one.reshape(one.shape[1 + len(steps) :])) for one in results)
-            return _in_form(tail, bare, as_array(step)[1])
+            return tail.in_form(tuple(map(as_array(step)[1], bare)))
 
         return StepStream(self, lambda step: encode_step(self, head, step), decode)
 
@@ -465,36 +465,35 @@ class Device:
 
         Returns
         -------
-        The results of the model, NumPy or torch like the images; a tuple if the model has several outputs.
+        The results of the model, NumPy or torch like the images; a tuple if the model has several outputs. Floats come
+        in the dtype of the images: each is the exact result, rounded once to the nearest number of that dtype, so they
+        equal `nnhw.reference(model)(images)` in that dtype. Give float64 for all bits of the exact results, which need
+        more than float32 has where a sum and its scale have more than 24 bits together. Images of integers, and float8,
+        give float64; a model that ends in argmax gives int64.
 
         Raises
         ------
         ClosedError: the device is closed.
-        InputError: images of another shape, values that are no real numbers, or are not finite.
+        InputError: images of another shape, values that are no real numbers, or are not finite; a result beyond the
+            range of their dtype, as of float16.
         BatchError: the link failed; its `results` are those that were finished, in the same form.
         """
         if self._head is None or self._tail is None:
             raise InputError("this device was opened without head and tail; use infer_codes, or open a build folder")
         self._session.check_open()
-        array, torch = as_array(images)
+        array, answer = as_array(images)
         _check_finite(array)
         codes = run_in_chunks(self._head, array)[0]
         try:
             values = self.infer_codes(codes, progress)
         except BatchError as error:
-            error.results = self._finish(error.results, torch)
+            error.results = self._finish(error.results, answer)
             raise
-        return self._finish(values, torch)
+        return self._finish(values, answer)
 
-    def _finish(self, values: np.ndarray, torch: Any) -> Any:
+    def _finish(self, values: np.ndarray, answer: Answer) -> Any:
         assert self._tail is not None
-        return _in_form(self._tail, run_in_chunks(self._tail, values), torch)
-
-
-def _in_form(tail: Graph, outputs: tuple[np.ndarray, ...], torch: Any) -> Any:
-    """Return outputs as the model returns them; as tensors if `torch` is the module."""
-    made: tuple[Any, ...] = outputs if torch is None else tuple(map(torch.from_numpy, outputs))
-    return tail.in_form(made)
+        return self._tail.in_form(tuple(map(answer, run_in_chunks(self._tail, values))))
 
 
 def _described(identity: DeviceIdentity) -> str:

@@ -73,7 +73,9 @@ class Runner:
         """
         device = self._opened()
         try:
-            result: Tensor = device(x.detach().cpu())
+            # In float64, so that the result is rounded once, to its own dtype, which need not be that of the input.
+            given = x.detach().cpu()
+            result: Tensor = device(given.double() if given.is_floating_point() else given)
         except LinkError:
             self.close()
             raise

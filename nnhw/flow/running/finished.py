@@ -203,7 +203,9 @@ def _run_images(
     before = device.idle_status() if programs else None
     start = time.monotonic()
     try:
-        results, parts = _named(device, device(images, progress.advance))
+        # Files get all bits of the exact results, which those of float32 images would be rounded from.
+        exact = images.astype(np.float64, copy=False) if images.dtype.kind == "f" else images
+        results, parts = _named(device, device(exact, progress.advance))
     except BatchError as error:
         if out is not None:
             finished, kept = _named(device, error.results)
