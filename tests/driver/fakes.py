@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import signal
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -102,6 +103,7 @@ def said_by_child(use: Callable[[], Any]) -> str:
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
+        signal.alarm(20)  # a child that waits for ever says nothing
         try:
             said = repr(use())
         except LinkError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from random import Random
 
@@ -10,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nnhw.driver.framing import FrameReader
 from nnhw.driver.links.base import LINE_WINDOW_BYTES, LINE_WRITE_BYTES
-from nnhw.driver.links.model import ModelLink
+from nnhw.driver.links.model import ModelBoard, ModelLink
 from nnhw.driver.sending import Pace, Sender
-from nnhw.protocol import SEQUENCES, WINDOW_FRAMES, Command, result_frames
+from nnhw.driver.session import Session
+from nnhw.protocol import SEQUENCES, SESSIONS, WINDOW_FRAMES, Command, Frame, result_frames
 from tests.driver.fakes import LostFrames, TappedLink, golden, make_accelerator, make_board, make_codes, open_toy
 
 LOSSES = (1, WINDOW_FRAMES, SEQUENCES - 1, SEQUENCES, SEQUENCES + 1, 2 * SEQUENCES)
@@ -69,6 +72,53 @@ def test_device_is_right_when_part_of_a_long_result_is_lost(lost: int) -> None:
     assert np.array_equal(device.infer_codes(codes), golden(codes, 512 * 60))
     # 424 frames of the second image are left when the loss begins.
     assert device.status().resets == (3 if lost > 424 else 2)
+
+
+class Miscounting(ModelBoard):
+    """Says once, of its tenth frame, that it has taken another number of frames than it has."""
+
+    off_by = 0
+
+    def _take(self, frame: Frame) -> bytes:
+        answer = super()._take(frame)
+        if self._taken != 10 or not self.off_by:
+            return answer
+        off_by, self.off_by = self.off_by, 0
+        return self._encode(Frame(Command.TAKEN, (self._taken + off_by) % SEQUENCES))
+
+
+@pytest.mark.parametrize(
+    ("stepwise", "off_by"), [(True, 1), (True, 2), (True, -2), (False, -2), (False, -10), (False, -16)]
+)
+def test_device_believes_no_number_of_frames_that_cannot_be(stepwise: bool, off_by: int) -> None:
+    """One more than were sent, or fewer than before, as of a frame that is late while a whole window is on its way."""
+    accelerator = make_accelerator(480, 2)
+    board, codes = make_board(accelerator), make_codes(300, 480)
+    board = Miscounting(board.identity, board._compute)
+    device = open_toy(ModelLink(board), accelerator)
+    device.pace = dataclasses.replace(device.pace, window_bytes=1 << 20, stepwise=stepwise)
+    board.off_by = off_by
+    assert np.array_equal(device.infer_codes(codes), golden(codes, 2))
+    assert device.status().resets == 2
+
+
+def test_every_reset_has_a_token_that_is_no_zero_and_not_that_before() -> None:
+    """Session 0 is that of a device that has just started, whose frames must not count."""
+    tokens: list[int] = []
+
+    def note(data: bytes) -> bytes:
+        frames = [frame for frame in FrameReader().feed(data) if frame is not None]
+        tokens.extend(frame.sequence for frame in frames if frame.command == Command.RESET)
+        return data
+
+    session = Session(TappedLink(make_board(make_accelerator()), outbound=note))
+    for _ in range(2 * SESSIONS):
+        session.reset()
+    assert all(set(tokens[at : at + SESSIONS - 1]) == set(range(1, SESSIONS)) for at in range(SESSIONS))
+
+
+def test_numbers_of_a_window_are_those_of_one_frame_each() -> None:
+    assert 0 < WINDOW_FRAMES < SEQUENCES
 
 
 @settings(max_examples=60, deadline=None)
