@@ -103,7 +103,7 @@ def said_by_child(use: Callable[[], Any]) -> str:
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
-        signal.alarm(20)  # a child that waits for ever says nothing
+        signal.alarm(10)  # a child that waits for ever says nothing
         try:
             said = repr(use())
         except LinkError as error:

@@ -84,9 +84,10 @@ def test_device_that_a_thread_uses_is_refused_to_a_forked_process() -> None:
         device.close()
         device.status()
 
-    assert said_by_child(use) == refused("model")
+    said = said_by_child(use)
     told.set()
     user.join()
+    assert said == refused("model")
     assert np.array_equal(device.infer_codes(CODES), golden(CODES, 5))
 
 
