@@ -1,13 +1,16 @@
 """A million inferences through the driver while the link and the board fail: every row that comes back is right.
 
-The link loses, cuts, flips, repeats and inserts bytes, and loses, repeats and swaps whole frames. The board is reset,
-or gets the bitstream of another model of the same shapes, for good or for a while; between batches, between any two
+The link loses, cuts, flips, repeats and inserts bytes, loses, repeats and swaps whole frames, and loses 1 to 4,096
+frames in a row, in both directions. The process forks, and its child uses the device as well. The board is reset, or
+gets the bitstream of another model of the same shapes, for good or for a while; between batches, between any two
 frames, and, as often, where the sequence numbers begin anew, so that those of a board just started fit. Rows are
 counted whichever way they come: from a batch that ended, or beside the error of one that was stopped.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import tempfile
 import time
 from collections import Counter, deque
@@ -30,20 +33,24 @@ from nnhw.driver import open as open_link
 from nnhw.driver.connecting import make_model_link
 from nnhw.driver.image import ProgramImage
 from nnhw.driver.links.model import ModelBoard, ModelLink
+from nnhw.errors import LinkError
 from nnhw.flow.options import Options
 from nnhw.flow.pipeline import run_build
 from nnhw.flow.tools.progress import Progress, SilentProgress, make_progress
 from nnhw.frontend import Source
 from nnhw.nn import Int, QuantLinear, Scale, Sign, UInt
 from nnhw.protocol import PAYLOAD_LIMIT_BYTES, Command
-from sim.noise import FrameNoise, Noise
+from sim.noise import FrameBursts, FrameNoise, Noise
 
 INFERENCES = 1_000_000
 POOL = 2000
 """Images of each case, whose results are known; batches are drawn from them."""
 ROUNDS_OF_A_DEVICE = 40
 """After so many batches at the most, the device is opened anew."""
-QUIET, BYTES, FRAMES = "quiet", "bytes harmed", "frames harmed"
+QUIET, BYTES, FRAMES, BURSTS = "quiet", "bytes harmed", "frames harmed", "frames lost in a row"
+FORK = "fork"
+FORKS = 1 / 8
+"""Share of batches at whose beginning the process forks."""
 RESET, OTHER, BACK = "board reset", "other model", "other model and back"
 Row = dict[str, Any]
 MakeBoard = Callable[[], ModelBoard]
@@ -92,10 +99,10 @@ def wide(seed: int) -> nn.Sequential:
 
 
 CASES: Mapping[str, tuple[Callable[[int], nn.Sequential], int, str, int]] = {
-    "bits": (bits, 32, "streaming", 1000),
-    "frames": (frames, 240, "streaming", 600),
-    "wide": (wide, 60, "streaming", 600),
-    "program": (bits, 32, "shared", 1000),
+    "bits": (bits, 32, "streaming", 6000),
+    "frames": (frames, 240, "streaming", 3000),
+    "wide": (wide, 60, "streaming", 3000),
+    "program": (bits, 32, "shared", 6000),
 }
 """Network, inputs, style and images of a batch at the most."""
 
@@ -113,6 +120,8 @@ def make_case(name: str, board: str, scratch: Path) -> Case:
     expected, differing = (np.asarray(nnhw.reference(make(seed))(images)) for seed in (1, 2))
     assert (expected != differing).any(axis=1).mean() > 0.9, "the other model must be seen to be another one"
     own, other = (board_maker(folder) for folder in folders)
+    # As float64, the results have all bits of the reference.
+    images = images.astype(np.float64)
     return Case(name, folders[0], images, expected, own, other, most, accelerator.input_format.frame_bytes)
 
 
@@ -156,6 +165,10 @@ class FaultyLink(ModelLink):
 
     def __init__(self, board: ModelBoard) -> None:
         super().__init__(board)
+        # Answers pass through the system, as those of a port do: a process that forks shares them with its child.
+        self._ends = os.pipe()
+        for end in self._ends:
+            os.set_blocking(end, False)
         self.swaps: deque[Swap] = deque()
         self.swapped = self._passed = 0
         self.calm()
@@ -170,11 +183,19 @@ class FaultyLink(ModelLink):
         held = b""
         for frame in data.split(b"\0")[:-1] if self.swaps else ():
             if self._due(frame):
-                super().write(self.outbound(held))
+                self._write(self.outbound(held))
                 held, self.board = b"", self.swaps.popleft().board()
                 self.swapped, self._passed = self.swapped + 1, 0
             held += frame + b"\0"
-        super().write(self.outbound(held or data))
+        self._write(self.outbound(held or data))
+
+    def _write(self, data: bytes) -> None:
+        answers = memoryview(self.board.exchange(data))
+        while answers:
+            try:
+                answers = answers[os.write(self._ends[1], answers) :]
+            except BlockingIOError:
+                self._waiting += os.read(self._ends[0], 1 << 20)
 
     def _due(self, frame: bytes) -> bool:
         if not self.swaps or not frame:
@@ -189,7 +210,15 @@ class FaultyLink(ModelLink):
     def read(self, timeout_s: float) -> bytes:
         """Return what has come."""
         self._time_s += 1e-4  # time passes even while bytes come, as on a real line
+        with contextlib.suppress(BlockingIOError):
+            self._waiting += os.read(self._ends[0], 1 << 20)
         return self.inbound(super().read(timeout_s))
+
+    def close(self) -> None:
+        """Close the link."""
+        super().close()
+        for end in self._ends:
+            os.close(end)
 
 
 @dataclass
@@ -199,7 +228,8 @@ class Tally:
     Members
     -------
     rows: that came back, by case. sent: images given to the driver. wrong: rows that differ from the reference.
-    batches: by how they ended. faults: by kind, batches that met them. harmed: places on the line. swapped: boards.
+    batches: by how they ended. faults: by kind, batches that met them. harmed: places on the line. lost: frames in
+    bursts. swapped: boards. children: processes that were forked, by whether the device was refused to them.
     """
 
     rows: Counter[str] = field(default_factory=Counter)
@@ -208,8 +238,10 @@ class Tally:
     batches: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     harmed: int = 0
+    lost: int = 0
     swapped: int = 0
     resets: int = 0
+    children: Counter[str] = field(default_factory=Counter)
 
 
 def campaign(cases: list[Case], inferences: int, seed: int = 1, progress: Progress | None = None) -> Tally:
@@ -219,10 +251,10 @@ def campaign(cases: list[Case], inferences: int, seed: int = 1, progress: Progre
         progress.advance(done, inferences)
         case = cases[rng.integers(len(cases))]
         link = FaultyLink(case.own())
-        device = open_link(case.folder, link, max_retries=5)
-        for _ in range(rng.integers(1, ROUNDS_OF_A_DEVICE)):
-            if not run_batch(case, device, link, rng, tally):
-                break
+        with open_link(case.folder, link, max_retries=5) as device:
+            for _ in range(rng.integers(1, ROUNDS_OF_A_DEVICE)):
+                if not run_batch(case, device, link, rng, tally):
+                    break
         tally.resets += device._session.resets
         tally.swapped += link.swapped
     return tally
@@ -230,17 +262,23 @@ def campaign(cases: list[Case], inferences: int, seed: int = 1, progress: Progre
 
 def run_batch(case: Case, device: Device, link: FaultyLink, rng: np.random.Generator, tally: Tally) -> bool:
     """Run a batch under faults; return whether the device may go on."""
-    count = int(rng.integers(1, case.most + 1))
+    # Small and large ones alike: more frames than the longest burst has, and few enough to change boards often.
+    count = round(case.most ** rng.random())
     chosen = rng.integers(0, POOL, count)
     plan_swaps(case, link, count, rng, tally)
     noises = make_noise(link, rng, tally)
     goes_on, outcome = True, "whole"
+    child = fork(case, device) if rng.random() < FORKS else None
     try:
         results = np.asarray(device(case.images[chosen]))
     except BatchError as error:
         results, outcome = np.asarray(error.results), stopped_by(error)
         goes_on = bool(rng.integers(2))
+    if child is not None:
+        tally.faults[FORK] += 1
+        tally.children["refused" if os.waitpid(child, 0)[1] == 0 else "not refused"] += 1
     tally.harmed += sum(noise.count for noise in noises)
+    tally.lost += sum(noise.lost for noise in noises if isinstance(noise, FrameBursts))
     tally.sent += count
     tally.rows[case.name] += len(results)
     tally.wrong += int((results != case.expected[chosen[: len(results)]]).any(axis=1).sum())
@@ -251,6 +289,20 @@ def run_batch(case: Case, device: Device, link: FaultyLink, rng: np.random.Gener
         link.board = case.own()
         link.swaps.clear()
     return goes_on
+
+
+def fork(case: Case, device: Device) -> int:
+    """Let a child of this process use the device, and end with 0 if it is refused; return the child's number."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        device(case.images[:100])
+    except LinkError as error:
+        os._exit(0 if "the device belongs to process" in str(error) else 1)
+    # The child must not go on with the campaign, whatever happened.
+    finally:
+        os._exit(1)
 
 
 def plan_swaps(case: Case, link: FaultyLink, count: int, rng: np.random.Generator, tally: Tally) -> None:
@@ -265,14 +317,22 @@ def plan_swaps(case: Case, link: FaultyLink, count: int, rng: np.random.Generato
 
 
 def make_noise(link: FaultyLink, rng: np.random.Generator, tally: Tally) -> list[Noise]:
-    """Harm bytes, or whole frames, or nothing."""
-    kind = (QUIET, QUIET, BYTES, FRAMES)[rng.integers(4)]
+    """Harm bytes, or whole frames, or lose many of these in a row, or harm nothing."""
+    kind = (QUIET, QUIET, BYTES, FRAMES, BURSTS, BURSTS)[rng.integers(6)]
     tally.faults[kind] += 1
     if kind == QUIET:
         return []
-    chance = float(10 ** rng.uniform(-5, -3.5)) * (30 if kind == FRAMES else 1)
-    made = [(Noise if kind == BYTES else FrameNoise)(int(seed), chance) for seed in rng.integers(0, 2**31, 2)]
-    link.outbound, link.inbound = made
+    chance = float(10 ** rng.uniform(-5, -3.5)) * {BYTES: 1, FRAMES: 30, BURSTS: 100}[kind]
+    seeds = [int(seed) for seed in rng.integers(0, 2**31, 2)]
+    made: list[Noise]
+    if kind == BURSTS:
+        # Both directions at once would hide that one of them goes on without what it has lost.
+        link.outbound = FrameBursts(seeds[0], chance * int(rng.integers(2)), Command.DATA)
+        link.inbound = FrameBursts(seeds[1], chance, Command.RESULT)
+        made = [link.outbound, link.inbound]
+    else:
+        made = [(Noise if kind == BYTES else FrameNoise)(seed, chance) for seed in seeds]
+        link.outbound, link.inbound = made
     return made
 
 
@@ -290,7 +350,8 @@ def run(board: str) -> Row:
     -------
     `inferences`: rows that came back, by case. `wrong`: those that differ from the reference. `images`: given to the
     driver. `batches`: by how they ended. `faults`: batches by what they met. `harmed`: places at which the line did
-    harm. `swapped`: boards that came in place of another. `resets`: that the driver sent.
+    harm. `lost`: frames lost in bursts. `swapped`: boards that came in place of another. `resets`: that the driver
+    sent. `children`: processes that were forked, by whether the device was refused to them.
     """
     progress, start = make_progress(Console(stderr=True)), time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
@@ -310,6 +371,8 @@ def as_row(tally: Tally) -> Row:
         "batches": dict(sorted(tally.batches.items())),
         "faults": dict(sorted(tally.faults.items())),
         "harmed": tally.harmed,
+        "lost": tally.lost,
+        "children": dict(sorted(tally.children.items())),
         "swapped": tally.swapped,
         "resets": tally.resets,
     }
@@ -318,7 +381,9 @@ def as_row(tally: Tally) -> Row:
 def show(row: Mapping[str, Any]) -> None:
     """Print a row for people."""
     print(f"{row['inferences']:,} inferences under faults, {row['wrong']} wrong")
-    for title, counts in (("rows of", row["by_case"]), ("batches", row["batches"]), ("met", row["faults"])):
+    kinds = {"rows of": "by_case", "batches": "batches", "met": "faults", "children": "children"}
+    for title, counts in ((title, row[name]) for title, name in kinds.items()):
         for name, count in counts.items():
             print(f"  {title:8} {name:26} {count:9,}")
-    print(f"  {row['harmed']:,} places of the line harmed, {row['swapped']:,} boards swapped, {row['resets']:,} resets")
+    print(f"  {row['harmed']:,} places of the line harmed, {row['lost']:,} frames lost in bursts")
+    print(f"  {row['swapped']:,} boards swapped, {row['resets']:,} resets")

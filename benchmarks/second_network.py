@@ -55,7 +55,7 @@ def compare(name: str, builds: dict[str, Build], hardware: Any, progress: Progre
     images = example[:FRAMES]
     with progress.stage(f"{name}: load and run {len(images)} frames"):
         device = nnhw.open(build, link=hardware)
-        results = np.asarray(device(images.numpy()))
+        results = np.asarray(device(images.double().numpy()))
     expected = nnhw.reference(model)(images).numpy()
     image = build.accelerator.image
     assert image is not None

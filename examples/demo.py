@@ -26,7 +26,7 @@ def main(
     model = load_source(HERE / f"{build.report['model']['name']}.py").model
     images, labels = sample_digits()
     with progress.stage(f"{len(images)} digits through link '{link}'"), nnhw.open(build, link=link) as device:
-        logits = device(images)
+        logits = device(images.astype(np.float64))  # all bits of the results: float32 would round them
     equal = int(np.all(logits == nnhw.reference(model)(images), axis=1).sum())
     right = int((logits.argmax(axis=1) == labels).sum())
     print(f"accuracy: {right} of {len(images)} digits right, {right / len(images):.1%}")

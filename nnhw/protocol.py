@@ -35,6 +35,9 @@ taken when its payload begins to move to the engine, behind that of the frame be
 one more. One TAKEN may stand for several frames. On a line without flow control, and with an engine slower than the
 line, the host sends a DATA frame only when all before it are taken.
 Every other frame is dropped, and one ERROR stands for the frames dropped until it could be sent.
+Sequences count modulo 256, so the host keeps at most `WINDOW_FRAMES` frames of each direction on their way. It sends
+the last byte of an image only when the RESULT frames of that image and of those before it, as far as they have not
+come, are no more than that, or are those of this image alone: an image whose frames are missing is never complete.
 RESET empties the engine, both sequences start from 0, and everything in flight is lost except frames that are being
 sent already; they come before its answer. An image without an answer may be sent again; of a recurrent network, whose
 state RESET clears, together with all steps of its sequence before it.
@@ -88,6 +91,14 @@ CRC_BYTES = 4
 FRAME_LIMIT_BYTES = HEADER_BYTES + PAYLOAD_LIMIT_BYTES + CRC_BYTES
 WIRE_OVERHEAD_BYTES = HEADER_BYTES + CRC_BYTES + 2  # and the COBS code byte and the delimiter
 DELIMITER = b"\x00"
+SEQUENCES = 256
+"""A sequence is a byte."""
+WINDOW_FRAMES = 240
+"""Frames of one direction that are on their way at once, at most.
+
+With 256 or more of them, a loss of exactly 256 would go unnoticed. The 16 numbers that are left are those of the frames
+before, so that one that is repeated or late is not taken for one to come.
+"""
 SESSIONS = 256
 """A session is a byte; 0 is that of a device which no RESET has reached."""
 # zlib's start value is the CRC so far, and the inversions cancel its own, so this is the register behind one byte.
@@ -221,6 +232,11 @@ class Frame:
         return cls(body[0], body[1], bytes(body[HEADER_BYTES:]))
 
 
+def result_frames(output_bytes: int) -> int:
+    """Return the number of RESULT frames that the output of an image comes in."""
+    return -(-output_bytes // PAYLOAD_LIMIT_BYTES)
+
+
 def other_version(version: str) -> LinkError:
     """Return the error of a device that speaks another version of the protocol."""
     return LinkError(
@@ -267,7 +283,7 @@ class DeviceIdentity:
     @property
     def results_per_image(self) -> int:
         """RESULT frames for one image."""
-        return -(-self.output_bytes // PAYLOAD_LIMIT_BYTES)
+        return result_frames(self.output_bytes)
 
     def pack(self) -> bytes:
         """Return the payload of the answer to IDENTIFY."""

@@ -6,6 +6,8 @@ import math
 import random
 import sys
 
+from cobs import cobs
+
 
 class Noise:
     """Harms bytes: drops, flips, cuts, repeats, inserts.
@@ -72,3 +74,45 @@ class FrameNoise(Noise):
                 place += 1
             place += 1
         return b"".join(frames)
+
+
+class FrameBursts(Noise):
+    """Loses many whole frames in a row, as a buffer that overruns does: 1 to 4,096, often a multiple of 256.
+
+    Three of four seeds lose frames of a single command alone, whose numbers would then fit again.
+
+    Parameters
+    ----------
+    seed, chance: as of `Noise`, at each frame.
+    command: of the frames with a number of their own.
+
+    Members
+    -------
+    count, lost: bursts, and frames that they lost.
+    """
+
+    LONGEST, SEQUENCES = 4096, 256
+
+    def __init__(self, seed: int, chance: float, command: int) -> None:
+        super().__init__(seed, chance)
+        self._command = command if seed % 4 else None
+        self._left = self.lost = 0
+
+    def __call__(self, data: bytes) -> bytes:
+        return b"".join(part + b"\0" for part in data.split(b"\0")[:-1] if not self._is_lost(part))
+
+    def _is_lost(self, part: bytes) -> bool:
+        if not part or (self._command is not None and cobs.decode(part)[0] != self._command):
+            return False
+        if not self._left and self._rng.random() < self._chance:
+            self.count += 1
+            self._left = self._length()
+        if not self._left:
+            return False
+        self._left, self.lost = self._left - 1, self.lost + 1
+        return True
+
+    def _length(self) -> int:
+        if self._rng.randrange(2):
+            return min(self.SEQUENCES << int(self._rng.expovariate(1)), self.LONGEST)
+        return round(2 ** self._rng.uniform(0, math.log2(self.LONGEST)))

@@ -1,9 +1,10 @@
-"""Conversion of a user's images (torch tensors of any kind, arrays, lists) to NumPy, without changing a value."""
+"""Conversion of a user's images (torch tensors of any kind, arrays, lists) to NumPy, and of results to their form."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,20 @@ SMALL = np.uint8(8)
 """More than normalized pixels and features are, and less than most pixels of a picture in bytes."""
 LOOKED_AT = 16
 """Images that are enough to see whether the input of a model tells bytes apart."""
+Answer = Callable[[np.ndarray], Any]
+"""Gives results the form of the images: a tensor for tensors, floats of their dtype."""
+_BFLOAT16_BITS, _BFLOAT16_LEAST_EXPONENT = 8, -133
+"""Significant bits, and exponent of the smallest number above 0."""
 
 
-def as_array(images: Any) -> tuple[np.ndarray, Any]:
-    """Return (images as an array of real numbers, the module torch if they were a tensor, else None).
+def as_array(images: Any) -> tuple[np.ndarray, Answer]:
+    """Return images as an array of real numbers, without changing a value, and a function for their results.
 
     bfloat16 and floats of 8 bits become float32, which holds their values exactly; sparse tensors become dense ones.
+
+    That function makes a tensor of results where images were a tensor, and rounds floats once, to the nearest number of
+    the images' dtype. Where images are integers or floats of 8 bits, and where results are integers, all bits stay.
+    It raises InputError for a result beyond the dtype's range.
 
     Raises
     ------
@@ -28,14 +37,51 @@ def as_array(images: Any) -> tuple[np.ndarray, Any]:
     # Not imported: a program that has tensors has torch, and all others are spared seconds of import.
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(images, torch.Tensor):
-        return _checked(_of_tensor(images, torch)), torch
+        return _checked(_of_tensor(images, torch)), partial(_as_tensor, dtype=images.dtype, torch=torch)
     if hasattr(images, "toarray"):  # a sparse matrix of SciPy
         images = images.toarray()
     try:
         array = np.asarray(images)
     except (ValueError, TypeError) as error:
         raise InputError(f"images: they are no array of numbers ({error}); give an array [N, ..]") from None
-    return _checked(array), None
+    array = _checked(array)
+    return array, partial(_as_float, dtype=array.dtype)
+
+
+def _as_tensor(values: np.ndarray, dtype: Any, torch: Any) -> Any:
+    """Return results as a tensor; floats in the dtype of the images, if PyTorch computes in it."""
+    if dtype == torch.bfloat16 and values.dtype.kind == "f":
+        return torch.from_numpy(_as_bfloat16(values)).to(dtype)
+    # By NumPy, as PyTorch rounds float64 to float32 first, and that to float16.
+    kinds = {torch.float16: np.float16, torch.float32: np.float32}
+    return torch.from_numpy(_as_float(values, np.dtype(kinds.get(dtype, np.float64))))
+
+
+def _as_float(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return floats rounded to a dtype, if that is one of floats; all else as it is."""
+    if "f" not in (values.dtype.kind, dtype.kind) or values.dtype.kind != dtype.kind:
+        return values
+    with np.errstate(over="ignore"):
+        made = values.astype(dtype, copy=False)
+    return _in_range(made, values, str(dtype))
+
+
+def _as_bfloat16(values: np.ndarray) -> np.ndarray:
+    """Return floats rounded to those of bfloat16, which NumPy has not; in float32, which holds them."""
+    exponent = np.maximum(np.frexp(values)[1] - _BFLOAT16_BITS, _BFLOAT16_LEAST_EXPONENT)
+    with np.errstate(over="ignore"):
+        made = np.ldexp(np.rint(np.ldexp(values, -exponent)), exponent).astype(np.float32)
+    return _in_range(made, values, "bfloat16")
+
+
+def _in_range(made: np.ndarray, values: np.ndarray, name: str) -> np.ndarray:
+    beyond = ~np.isfinite(made)
+    if beyond.any():
+        raise InputError(
+            f"images: they are {name}, and so would be the results, but {values[beyond][0]:g} is beyond its range; "
+            "give the images as float32 or float64"
+        )
+    return made
 
 
 def check_bytes(images: np.ndarray, encode: Callable[[np.ndarray], np.ndarray]) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from nnhw.accelerator import Accelerator
 from nnhw.accelerator.formats import Codes
-from nnhw.driver.conversion import as_array, check_bytes
+from nnhw.driver.conversion import Answer, as_array, check_bytes
 from nnhw.driver.image import ProgramImage
 from nnhw.driver.links.base import ByteLink
 from nnhw.driver.saturation import InputUse
@@ -26,10 +26,12 @@ from nnhw.notebook import facts_table
 from nnhw.protocol import (
     PAYLOAD_LIMIT_BYTES,
     REFUSAL_TEXT,
+    WINDOW_FRAMES,
     WIRE_OVERHEAD_BYTES,
     DeviceIdentity,
     ProgramState,
     ProgramStatus,
+    result_frames,
 )
 
 _COUNTER_LIMIT = 1 << 32
@@ -88,7 +90,8 @@ class Device:
     """A device that runs an accelerator.
 
     Threads may share it: one uses it at a time, for a whole batch, and the others wait. It may be closed from any
-    thread; a running batch then ends with ClosedError.
+    thread; a running batch then ends with ClosedError. It belongs to the process that opened it: in a process that was
+    forked since, every use raises LinkError, and closing it there leaves it open where it belongs.
 
     Parameters
     ----------
@@ -201,7 +204,9 @@ class Device:
     def close(self) -> None:
         """Close the link. A batch of another thread is stopped first. Closing again does nothing."""
         self._session.closed = True
-        self._turns.end(self.link.close)
+        # The link of a forked process is that of the process that opened the device, which goes on with it.
+        if not self._session.forked:
+            self._turns.end(self.link.close)
 
     def status(self) -> Status:
         """Return the device's counters.
@@ -219,7 +224,7 @@ class Device:
             cycles=counters.cycles,
             input_wait=counters.input_wait,
             output_wait=counters.output_wait,
-            images=counters.results // -(-self.accelerator.output_format.frame_bytes // PAYLOAD_LIMIT_BYTES),
+            images=counters.results // result_frames(self.accelerator.output_format.frame_bytes),
             bad_frames=counters.bad_frames,
             clock_hz=self.identity.clock_hz,
             resets=self._session.resets,
@@ -425,7 +430,7 @@ class Device:
         def decode(values: np.ndarray, step: Any) -> Any:
             results = run_in_chunks(tail, values.reshape(1, *steps, *values.shape))
             bare = tuple(np.ascontiguousarray(one.reshape(one.shape[1 + len(steps) :])) for one in results)
-            return _in_form(tail, bare, as_array(step)[1])
+            return tail.in_form(tuple(map(as_array(step)[1], bare)))
 
         return StepStream(self, lambda step: encode_step(self, head, step), decode)
 
@@ -472,13 +477,18 @@ class Device:
 
         Returns
         -------
-        The results of the model, NumPy or torch like the images; a tuple if the model has several outputs.
+        The results of the model, NumPy or torch like the images; a tuple if the model has several outputs. Floats come
+        in the dtype of the images: each is the exact result, rounded once to the nearest number of that dtype, so they
+        equal `nnhw.reference(model)(images)` in that dtype. Give float64 for all bits of the exact results, which need
+        more than float32 has where a sum and its scale have more than 24 bits together. Images of integers, and float8,
+        give float64; a model that ends in argmax gives int64.
 
         Raises
         ------
         ClosedError: the device is closed.
         InputError: images of another shape, values that are no real numbers, or are not finite; uint8 for a model of
-            smaller numbers, see `check_bytes`; with `strict`, images that are clipped far more often than usual.
+            smaller numbers, see `check_bytes`; with `strict`, images that are clipped far more often than usual; a
+            result beyond the range of the images' dtype, as of float16.
         BatchError: the link failed; its `results` are those that were finished, in the same form.
 
         Warns
@@ -488,7 +498,7 @@ class Device:
         if self._head is None or self._tail is None:
             raise InputError("this device was opened without head and tail; use infer_codes, or open a build folder")
         self._session.check_open()
-        array, torch = as_array(images)
+        array, answer = as_array(images)
         _check_finite(array)
         head = self._head
         codes = run_in_chunks(head, array)[0]
@@ -497,9 +507,9 @@ class Device:
         try:
             values = self.infer_codes(codes, progress)
         except BatchError as error:
-            error.results = self._finish(error.results, torch)
+            error.results = self._finish(error.results, answer)
             raise
-        return self._finish(values, torch)
+        return self._finish(values, answer)
 
     def _check_use(self, images: np.ndarray, codes: np.ndarray) -> None:
         """Compare how images use the input codes with what is usual. Raises: InputError, if the device is strict."""
@@ -510,15 +520,9 @@ class Device:
             raise InputError(f"images: {message}")
         warnings.warn(f"images: {message}", SaturationWarning, stacklevel=3)
 
-    def _finish(self, values: np.ndarray, torch: Any) -> Any:
+    def _finish(self, values: np.ndarray, answer: Answer) -> Any:
         assert self._tail is not None
-        return _in_form(self._tail, run_in_chunks(self._tail, values), torch)
-
-
-def _in_form(tail: Graph, outputs: tuple[np.ndarray, ...], torch: Any) -> Any:
-    """Return outputs as the model returns them; as tensors if `torch` is the module."""
-    made: tuple[Any, ...] = outputs if torch is None else tuple(map(torch.from_numpy, outputs))
-    return tail.in_form(made)
+        return self._tail.in_form(tuple(map(answer, run_in_chunks(self._tail, values))))
 
 
 def _described(identity: DeviceIdentity) -> str:
@@ -562,13 +566,13 @@ def make_pace(link: ByteLink, accelerator: Accelerator, clock_hz: int) -> Pace:
     """
     schedule = accelerator.schedule
     image_s = schedule.interval_cycles / clock_hz
-    i_frames = accelerator.input_format.frame_bytes / PAYLOAD_LIMIT_BYTES
-    i_s = (accelerator.input_format.frame_bytes + i_frames * WIRE_OVERHEAD_BYTES) / link.bytes_per_s
-    o_frames = -(-accelerator.output_format.frame_bytes // PAYLOAD_LIMIT_BYTES) + i_frames
-    o_s = (accelerator.output_format.frame_bytes + o_frames * WIRE_OVERHEAD_BYTES) / link.bytes_per_s
-    # Results of all images of a window may wait in the buffers of the system at once, so the larger side counts.
     i_bytes, o_bytes = accelerator.input_format.frame_bytes, accelerator.output_format.frame_bytes
-    window_images = max(2, link.window_bytes / max(i_bytes, o_bytes))
+    i_frames = i_bytes / PAYLOAD_LIMIT_BYTES
+    i_s = (i_bytes + i_frames * WIRE_OVERHEAD_BYTES) / link.bytes_per_s
+    results = result_frames(o_bytes)
+    o_s = (o_bytes + (results + i_frames) * WIRE_OVERHEAD_BYTES) / link.bytes_per_s
+    # Results of all images of a window may wait in the buffers of the system at once, so the larger side counts.
+    window_images = max(2, min(link.window_bytes / max(i_bytes, o_bytes), WINDOW_FRAMES / results))
     # Twice what a full window takes when nothing overlaps: simulated hardware answers when it has taken everything.
     patience_s = link.slack_s + 2 * (schedule.latency_cycles / clock_hz + window_images * (image_s + i_s + o_s))
     return Pace(patience_s, int(window_images * i_bytes), not link.flow_controlled and max(image_s, o_s) >= i_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import secrets
 from collections.abc import Callable, Iterator
 from typing import NoReturn
@@ -18,6 +19,7 @@ from nnhw.protocol import (
     FRAME_LIMIT_BYTES,
     PAYLOAD_LIMIT_BYTES,
     REASON_TEXT,
+    SEQUENCES,
     SESSIONS,
     Command,
     Counters,
@@ -27,6 +29,7 @@ from nnhw.protocol import (
     ProgramStatus,
     Reason,
     other_version,
+    result_frames,
 )
 
 Progress = Callable[[int, int], None]
@@ -38,8 +41,7 @@ _TOKENS = itertools.count(secrets.randbelow(SESSIONS))
 # A device that sends garbage without end is given up after so many bytes.
 _DISCARD_LIMIT_BYTES = 1 << 20
 _KEPT = "(the finished results are in the exception's 'results')"
-# Frames of a program that are sent and not taken, at most: far below 256, as they are numbered modulo 256, and so few
-# that they fit the buffers of a line.
+# Frames of a program that are sent and not taken, at most: so few that they fit the buffers of a line.
 _LOAD_WINDOW = 32
 # Questions for a program's state before it counts as incomplete. The last bytes of a program need less time from the
 # link to the engine than one answer, so the first questions may be early.
@@ -67,6 +69,9 @@ class Session:
     After every RESET the device is asked for its identity, before anything else. From then on the CRC of every frame
     shows that it belongs to this session, so none can come from a device that was restarted or reprogrammed since.
 
+    It serves the process that made it. A process forked from that one has the same session and sequence numbers, and
+    reads the same port: each would take answers to the other for its own.
+
     Parameters
     ----------
     link: bytes to and from the device.
@@ -88,6 +93,7 @@ class Session:
         self.guard: Callable[[], None] = lambda: None
         self.closed = False
         self._max_retries = max_retries
+        self._process = os.getpid()
         self._reader = FrameReader()
         self._in_step = self._identified = False
         self._sent = self._taken = self._results = 0
@@ -139,8 +145,19 @@ class Session:
             if self.link.now() >= deadline:
                 return
 
+    @property
+    def forked(self) -> bool:
+        """Whether this process is another one than that which made the session."""
+        return os.getpid() != self._process
+
     def check_open(self) -> None:
-        """Raise ClosedError if the device is closed."""
+        """Raise ClosedError if the device is closed, and LinkError in a process that was forked since it was opened."""
+        if self.forked:
+            raise LinkError(
+                f"link '{self.link.name}': the device belongs to process {self._process}, which opened it, and this is "
+                f"process {os.getpid()}, which was forked since; open a device in this process, or start processes "
+                "with multiprocessing's 'spawn'"
+            )
         if self.closed:
             raise closed_error(self.link.name)
 
@@ -222,7 +239,8 @@ class Session:
         while self._taken < len(parts):
             self.check_open()
             due = range(self._sent, min(len(parts), self._taken + _LOAD_WINDOW))
-            self.link.write(b"".join(encode_frame(Frame(Command.LOAD, number % 256, parts[number])) for number in due))
+            frames = (Frame(Command.LOAD, number % SEQUENCES, parts[number]) for number in due)
+            self.link.write(b"".join(map(encode_frame, frames)))
             self._sent += len(due)
             before = self._taken
             for frame in self._reader.feed(self.link.read(max(0.0, deadline - self.link.now()))):
@@ -302,8 +320,8 @@ class Session:
             raise Fault(f"the device reports {REASON_TEXT[reason]}", reason)
         if frame.command != Command.TAKEN:
             raise Fault(f"a frame came that nobody asked for (command {frame.command:#04x})")
-        # One TAKEN may stand for several frames, and its number is modulo 256.
-        taken = self._taken + (frame.sequence - self._taken) % 256
+        # One TAKEN may stand for several frames, of which fewer than 256 are on their way.
+        taken = self._taken + (frame.sequence - self._taken) % SEQUENCES
         if taken > self._sent:
             raise Fault(f"the device took {taken} frames of {self._sent}")
         self._taken = taken
@@ -394,7 +412,7 @@ class Session:
         ------
         Fault: a frame came that must not come, or none in time.
         """
-        sender = Sender(images.reshape(-1).data, images.shape[1], pace)
+        sender = Sender(images.reshape(-1).data, images.shape[1], pace, result_frames(output_bytes))
         output = bytearray()
         deadline = self.link.now() + pace.patience_s
         if ask:
@@ -420,14 +438,14 @@ class Session:
                     self._expect_taken(frame)
                     continue
                 output += self._result(frame, output_bytes - len(output))
+                sender.answer()
                 if len(output) == output_bytes:
-                    sender.answer()
                     yield bytes(output)
                     output.clear()
 
     def _result(self, frame: Frame, missing: int) -> bytes:
-        if frame.sequence != self._results % 256:
-            raise Fault(f"result {frame.sequence} came, not {self._results % 256}")
+        if frame.sequence != self._results % SEQUENCES:
+            raise Fault(f"result {frame.sequence} came, not {self._results % SEQUENCES}")
         if len(frame.payload) != min(missing, PAYLOAD_LIMIT_BYTES):
             raise Fault(f"a result of {len(frame.payload)} bytes came, not {min(missing, PAYLOAD_LIMIT_BYTES)}")
         self._results += 1

@@ -15,7 +15,7 @@ class Turns:
     Parameters
     ----------
     name: of the link, for messages.
-    check: raises the error of a closed device.
+    check: raises the error of a closed device, or of one that another process has opened.
     """
 
     def __init__(self, name: str, check: Callable[[], None]) -> None:
@@ -31,8 +31,10 @@ class Turns:
         Raises
         ------
         ClosedError: the device is closed, or was closed during the wait.
-        LinkError: this thread has the device already, and would wait for itself.
+        LinkError: this thread has the device already, and would wait for itself; or another process has opened it.
         """
+        # In a forked process, a thread that has the lock does not exist: nobody would ever release it.
+        self._check()
         if self.mine:
             raise LinkError(
                 f"link '{self._name}': the device is in the middle of a batch or a program that this thread itself "

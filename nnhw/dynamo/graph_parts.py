@@ -30,6 +30,7 @@ from nnhw.flow.running.finished import open as open_build
 from nnhw.flow.tools.cache import Cache, cache_key
 from nnhw.flow.tools.progress import Progress, SilentProgress
 from nnhw.flow.tools.sources import code_hash
+from nnhw.flow.tools.storage import LOCK, locked, reported_in
 
 from .compile_options import CompileOptions
 from .extraction import NAME, Extracted
@@ -67,11 +68,14 @@ class Runner:
 
         Raises
         ------
-        LinkError: the device cannot be opened, or failed; the next call opens it anew.
+        LinkError: the device cannot be opened, or failed, or was opened by the process that this one was forked from;
+            the next call opens it anew.
         """
         device = self._opened()
         try:
-            result: Tensor = device(x.detach().cpu())
+            # In float64, so that the result is rounded once, to its own dtype, which need not be that of the input.
+            given = x.detach().cpu()
+            result: Tensor = device(given.double() if given.is_floating_point() else given)
         except LinkError:
             self.close()
             raise
@@ -147,9 +151,28 @@ def runner_of(part: Extracted, options: CompileOptions) -> tuple[Runner, str]:
         if not _is_whole(folder, options.last_stage):
             origin = "built"
             _check_port(options)
+            _empty_if_damaged(folder, options)
             _build(part, folder, options, options.last_stage)
         _RUNNERS[name] = Runner(key, folder, origin, options)
         return _RUNNERS[name], origin
+
+
+def _empty_if_damaged(folder: Path, options: CompileOptions) -> None:
+    """Empty a folder that no build can go on in, such as one whose manifest a crash has damaged: it is made anew.
+
+    Under the folder's lock, as a build of another process that has just begun has no manifest either.
+    """
+    if not folder.exists():
+        return
+    with reported_in(folder), locked(folder, _noter(options)):
+        try:
+            BuildFolder.create(folder, NAME, load_board(options.board).name)
+        except BuildError:
+            for item in folder.iterdir():
+                if item.is_dir() and not item.is_symlink():
+                    shutil.rmtree(item)
+                elif item.name != LOCK:
+                    item.unlink()
 
 
 def try_part(part: Extracted, options: CompileOptions) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from benchmarks import faults
 from nnhw import ir, protocol
+from nnhw.driver import device, sending, session
 from tests.driver.fakes import golden, make_accelerator, make_board, make_codes
 
 
@@ -40,9 +42,11 @@ def test_faults_give_no_wrong_row(case: faults.Case, capsys: pytest.CaptureFixtu
     assert row["inferences"] >= 3000
     assert row["by_case"] == {"toy": row["inferences"]}
     assert row["wrong"] == 0
-    assert set(row["faults"]) == {"quiet", "bytes harmed", "frames harmed", "board reset", "other model", faults.BACK}
-    assert set(row["batches"]) == {"whole", "another bitstream"}
-    assert min(row["harmed"], row["swapped"], row["resets"], row["images"] - row["inferences"]) > 0
+    kinds = {faults.QUIET, faults.BYTES, faults.FRAMES, faults.BURSTS, faults.FORK}
+    assert set(row["faults"]) == kinds | {faults.RESET, faults.OTHER, faults.BACK}
+    assert {"whole", "another bitstream"} <= set(row["batches"])
+    assert row["children"] == {"refused": row["faults"][faults.FORK]}
+    assert min(row["harmed"], row["lost"], row["swapped"], row["resets"], row["images"] - row["inferences"]) > 0
     faults.show(row)
     assert capsys.readouterr().out.splitlines()[0] == f"{row['inferences']:,} inferences under faults, 0 wrong"
 
@@ -52,3 +56,20 @@ def test_faults_find_a_driver_that_does_not_look_at_the_session(
 ) -> None:
     monkeypatch.setattr(protocol, "_CRC_OF_SESSION", (0,) * 256)
     assert faults.campaign([case], 3000).wrong > 0
+
+
+def test_faults_find_a_window_that_numbers_do_not_tell_apart(
+    case: faults.Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it was before there was a limit; with more bursts than a campaign of this size has."""
+    monkeypatch.setattr(faults, "plan_swaps", lambda *_: None)
+    monkeypatch.setattr(faults.FrameBursts, "_length", lambda self: 256)
+    monkeypatch.setattr(sending, "WINDOW_FRAMES", 4000)
+    monkeypatch.setattr(device, "WINDOW_FRAMES", 4000)
+    monkeypatch.setattr(faults.FaultyLink, "window_bytes", 1 << 20)
+    assert faults.campaign([dataclasses.replace(case, most=3000)], 10_000).wrong > 0
+
+
+def test_faults_find_a_device_that_a_child_may_use(case: faults.Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session.Session, "forked", False)
+    assert faults.campaign([case], 3000).children["not refused"] > 0

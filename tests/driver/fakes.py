@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import signal
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from cobs import cobs
@@ -17,6 +19,7 @@ from nnhw.driver.links.model import ModelBoard, ModelLink
 from nnhw.driver.links.model_program import ProgramMemory
 from nnhw.engines.shared import ArrayConfig, SharedConfig
 from nnhw.engines.timing import Schedule
+from nnhw.errors import LinkError
 from nnhw.ir import IntType
 from nnhw.protocol import Command, DeviceIdentity
 
@@ -95,6 +98,28 @@ def refusal(device: Device, codes: np.ndarray) -> str:
     return why.partition(": ")[2]
 
 
+def said_by_child(use: Callable[[], Any]) -> str:
+    """Return the message of the LinkError that a use ends by in a forked process; what it gave if it ended well."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        signal.alarm(10)  # a child that waits for ever says nothing
+        try:
+            said = repr(use())
+        except LinkError as error:
+            said = str(error)
+        # Whatever else it raises, the child must not go on with the tests.
+        except BaseException as error:
+            said = repr(error)
+        os.write(writing, said.encode()[:4000])
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as stream:
+        said = stream.read()
+    os.waitpid(child, 0)
+    return said.replace(f"process {os.getpid()},", "process PARENT,").replace(f"process {child},", "process CHILD,")
+
+
 class Exchanges(Protocol):
     """What answers bytes by bytes."""
 
@@ -128,6 +153,36 @@ class TappedLink(ModelLink):
 
     def close(self) -> None:
         self.closed = True
+
+
+class LostFrames:
+    """Loses frames of one command in a row, once, as a buffer that overruns does.
+
+    Parameters
+    ----------
+    command: of the frames that are lost.
+    first: number of its frames that pass before.
+    count: number of frames lost.
+
+    Members
+    -------
+    seen: number of its frames that came.
+    """
+
+    def __init__(self, command: Command, first: int, count: int) -> None:
+        self._command, self._lost = command, range(first, first + count)
+        self._rest = b""
+        self.seen = 0
+
+    def __call__(self, data: bytes) -> bytes:
+        *parts, self._rest = (self._rest + data).split(b"\0")
+        return b"".join(part + b"\0" for part in parts if not self._is_lost(part))
+
+    def _is_lost(self, part: bytes) -> bool:
+        if not part or cobs.decode(part)[0] != self._command:
+            return False
+        self.seen += 1
+        return self.seen - 1 in self._lost
 
 
 class SwappedBoard:

@@ -348,3 +348,11 @@ def test_open_asks_for_no_program_where_there_is_none(tmp_path: Path) -> None:
     device = nnhw.driver.open(tmp_path, make_model_link(accelerator, body()))
     codes = make_codes(3)
     assert np.array_equal(device.infer_codes(codes), codes)
+
+
+def test_device_loads_a_program_of_more_frames_than_there_are_numbers() -> None:
+    accelerator = make_shared(array=dataclasses.replace(ARRAY, words=1 << 14))
+    image = make_program(accelerator, body=bytes(range(250)) * 300)
+    device = Device(ModelLink(make_board(accelerator)), accelerator, program=image)
+    # One RESET to open, one to load, one behind it.
+    assert (device.program_status().crc, device.status().resets) == (image.crc, 3)

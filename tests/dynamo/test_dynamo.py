@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import re
 import subprocess
 import sys
@@ -23,6 +25,7 @@ from nnhw.dynamo import Backend, backend, close, graph_parts, notes
 from nnhw.dynamo.compile_options import CompileOptions
 from nnhw.errors import BoardError, InputError, LinkError, MappingError
 from nnhw.nn import Int, QuantIdentity, QuantLinear, QuantReLU
+from tests.driver.fakes import said_by_child
 from tests.dynamo.models import Heads, Mixed, Residual, seeded, small_net
 
 Kept = Callable[..., Backend]
@@ -139,6 +142,36 @@ def test_dynamo_makes_a_damaged_build_anew(
             torch.compile(mixed, backend=Backend(builds=tmp_path))(images(4)), composed(mixed, images(4), exact)
         )
     assert len(builds) == 2
+
+
+def _of_another_model(path: Path) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), "model": "other", "stages": {}}), encoding="utf-8")
+
+
+MANIFESTS: dict[str, Callable[[Path], object]] = {
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:100]),
+    "missing": Path.unlink,
+    "of another model": _of_another_model,
+}
+
+
+def test_dynamo_makes_a_build_with_a_damaged_manifest_anew(
+    tmp_path: Path, builds: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the very process that finds it; a folder that is whole stays as it is."""
+    model, given = seeded(small_net()), torch.randn(4, 16)
+    expected = nnhw.reference(model)(given).to(given.dtype)
+    for damage in (*MANIFESTS.values(), lambda path: None):
+        monkeypatch.setattr(graph_parts, "_RUNNERS", {})
+        torch._dynamo.reset()
+        kept = Backend(builds=tmp_path)
+        with torch.no_grad():
+            assert same(torch.compile(model, backend=kept)(given), expected)
+        (found,) = tmp_path.iterdir()
+        assert graph_parts._is_whole(found, "map")
+        damage(found / "manifest.json")
+    assert len(builds) == 1 + len(MANIFESTS)
+    assert [part.origin for part in kept.partitions[0].parts] == ["built"]
 
 
 @pytest.fixture(scope="module")
@@ -486,6 +519,26 @@ def test_dynamo_opens_a_closed_device_anew(mixed: Mixed, folder: Path) -> None:
         first = compiled(images(3))
         close()
         assert same(compiled(images(3)), first)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_dynamo_refuses_its_open_device_to_a_forked_process(folder: Path) -> None:
+    """The first call of the child says so; the next one opens a device of its own, and the parent goes on with its."""
+    model, given = seeded(small_net()), torch.randn(4, 16)
+    expected, compiled = (
+        nnhw.reference(model)(given).to(given.dtype),
+        torch.compile(model, backend=Backend(builds=folder)),
+    )
+    with torch.no_grad():
+        assert same(compiled(given), expected)
+
+        def use() -> bool:
+            with pytest.raises(LinkError, match=r"belongs to process \d+, which opened it, and this is process \d+"):
+                compiled(given)
+            return same(compiled(given), expected)
+
+        assert said_by_child(use) == "True"
+        assert same(compiled(given), expected)
 
 
 def test_dynamo_keeps_builds_with_the_process_where_the_cache_is_off(

@@ -21,6 +21,7 @@ import torch
 import nnhw
 from nnhw import ir
 from nnhw.boards import load_board
+from nnhw.driver.links.model import ModelBoard
 from nnhw.errors import InputError
 from nnhw.export.driver import DriverModel, make_driver
 from nnhw.flow.commands.exporting_driver import export_driver
@@ -29,7 +30,8 @@ from nnhw.flow.virtual.device_hardware import make_linked_device
 from nnhw.hdl.link.linked_engine import LinkedEngine
 from nnhw.hdl.link.spi import SpiDevice
 from nnhw.nn import Int, QuantLinear, UInt
-from nnhw.protocol import DeviceIdentity
+from nnhw.protocol import Command, DeviceIdentity
+from tests.driver.fakes import LostFrames
 from tests.hdl.link.engines import HangingEngine, SumEngine
 from tests.hdl.link.spi_pins import SpiPins
 
@@ -122,9 +124,9 @@ def python_driver() -> Any:
     return module
 
 
-def python_model() -> dict[str, Any]:
+def python_model(model: DriverModel = MODEL) -> dict[str, Any]:
     names: dict[str, Any] = {}
-    exec(make_driver(MODEL, "micropython")["sums_model.py"], names)
+    exec(make_driver(model, "micropython")["sums_model.py"], names)
     return dict(names["MODEL"])
 
 
@@ -221,6 +223,63 @@ def test_micropython_driver_says_that_nothing_answers() -> None:
     build: Callable[[], Any] = lambda: module.Accelerator(attempt, python_model())  # noqa: E731
     with pytest.raises(module.NnhwError, match="does not answer"):
         build()
+
+
+class Wires:
+    """SPI to a board in Python that computes in no time; it loses RESULT frames in a row.
+
+    Parameters
+    ----------
+    first, lost: frames that pass before, and that are lost.
+    """
+
+    def __init__(self, image_bytes: int, output_bytes: int, first: int, lost: int) -> None:
+        identity = DeviceIdentity(HASH, image_bytes, output_bytes, 48_000_000)
+        self._board = ModelBoard(identity, lambda images: np.repeat(images[:, :1] * 3, output_bytes, axis=1))
+        self._lost = LostFrames(Command.RESULT, first, lost)
+        self._waiting = bytearray()
+
+    def transfer(self, data: bytes) -> bytes:
+        session = self._board._session
+        answers = self._lost(self._board.exchange(bytes(data)))
+        if self._board._session != session:
+            self._waiting.clear()  # RESET empties the device
+        self._waiting += answers
+        answer = bytes(self._waiting[: len(data)])
+        del self._waiting[: len(data)]
+        return answer + bytes(len(data) - len(answer))
+
+
+BURSTS = [(1, 1, lost) for lost in (1, 255, 256, 257, 512)] + [(3, 250, 256), (1, 1, 0)]
+"""Bytes of an image and of an output, and RESULT frames that are lost."""
+
+
+def burst(image_bytes: int, output_bytes: int, lost: int) -> tuple[Wires, DriverModel, bytes, bytes]:
+    """Return wires, the model at their end, images that differ from their neighbours, and their outputs."""
+    model = dataclasses.replace(MODEL, input_bytes=image_bytes, output_bytes=output_bytes)
+    given = np.random.default_rng(lost).integers(0, 256, (1500, image_bytes), np.uint8)
+    outputs = np.repeat(given[:, :1] * 3, output_bytes, axis=1)
+    return Wires(image_bytes, output_bytes, 300, lost), model, given.tobytes(), outputs.tobytes()
+
+
+@needs_cc
+@pytest.mark.parametrize(("image_bytes", "output_bytes", "lost"), BURSTS)
+def test_c_driver_is_right_when_results_are_lost(
+    tmp_path: Path, image_bytes: int, output_bytes: int, lost: int
+) -> None:
+    wires, model, data, outputs = burst(image_bytes, output_bytes, lost)
+    driver = CDriver(tmp_path, wires, model)
+    assert driver.open() == OK
+    assert driver.infer(data) == (OK, 1500, outputs)
+    assert (driver.faults > 0) == (lost > 0)
+
+
+@pytest.mark.parametrize(("image_bytes", "output_bytes", "lost"), BURSTS)
+def test_micropython_driver_is_right_when_results_are_lost(image_bytes: int, output_bytes: int, lost: int) -> None:
+    wires, model, data, outputs = burst(image_bytes, output_bytes, lost)
+    driver = python_driver().Accelerator(wires.transfer, python_model(model))
+    assert driver.infer(data) == outputs
+    assert (driver.faults > 0) == (lost > 0)
 
 
 _REPLAY = """

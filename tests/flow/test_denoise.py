@@ -44,4 +44,4 @@ def test_denoise_runs_in_rtl_with_the_predicted_cycles(example: ModuleType, tmp_
     assert cycles["latency"]["predicted"] == cycles["latency"]["simulated"]
     noisy = example.make_waves(3, seed=2)[0].numpy()
     with nnhw.open(build, link="model") as device:
-        np.testing.assert_array_equal(device(noisy), nnhw.reference(example.model)(noisy))
+        np.testing.assert_array_equal(device(noisy.astype(np.float64)), nnhw.reference(example.model)(noisy))

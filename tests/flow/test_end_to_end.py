@@ -69,7 +69,7 @@ def test_end_to_end_bitstream_holds_its_clock_and_computes_the_model(
     images = np.random.default_rng(1).random((5, 1, 16, 16)).astype(np.float32) - np.float32(0.5)
     model = load_source(build.path.parents[1] / "net.py").model
     with nnhw.open(build) as device:
-        assert (device(images) == nnhw.reference(model)(images)).all()
+        assert (device(images.astype(np.float64)) == nnhw.reference(model)(images)).all()
 
 
 def test_end_to_end_second_folder_is_equal_and_not_placed_again(

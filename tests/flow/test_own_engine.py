@@ -61,7 +61,7 @@ def test_example_equals_its_reference_in_rtl(tmp_path: Path) -> None:
     source = load_source(str(EXAMPLE))
     with nnhw.open(tmp_path / "build", link="model") as device:
         images = torch.randn(5, 3, 16)
-        assert (device(images) == nnhw.reference(source.model, source.example_input)(images)).all()
+        assert (device(images.double()) == nnhw.reference(source.model, source.example_input)(images)).all()
 
 
 def test_wrong_hardware_is_found_in_rtl(tmp_path: Path) -> None:

@@ -64,10 +64,12 @@ def images() -> np.ndarray:
 def test_running_device_equals_the_reference(source: Source, small_build: Build, images: np.ndarray, link: str) -> None:
     expected = nnhw.reference(source.model)(images)
     with nnhw.open(small_build, link=link) as device:
-        assert (device(images) == expected).all()
-        as_torch = device(torch.from_numpy(images))
-        assert isinstance(as_torch, torch.Tensor)
-        assert (as_torch.numpy() == expected).all()
+        for dtype in (np.float32, np.float64):
+            asked = images.astype(dtype)
+            results, as_torch = device(asked), device(torch.from_numpy(asked))
+            assert results.dtype == dtype
+            assert (results == expected.astype(dtype)).all()
+            assert torch.equal(as_torch, torch.from_numpy(expected.astype(dtype)))
 
 
 class SwappedHardware:
@@ -97,7 +99,7 @@ def test_running_rejects_hardware_that_is_swapped_in_a_batch(
     path.write_text(SMALL_NET.format(seed=2), encoding="utf-8")
     other_build = build_file(str(path), "icebreaker", Options(), out=tmp_path / "b", stop_at="elaborate")
     batch = np.tile(images, (400, 1, 1, 1))
-    expected = nnhw.reference(source.model)(batch)
+    expected, batch = nnhw.reference(source.model)(batch), batch.astype(np.float64)
     builds = [small_build, other_build, *[small_build] * back]
     with ExitStack() as stack:
         devices = [stack.enter_context(nnhw.open(build, link="sim")) for build in builds]
@@ -184,7 +186,7 @@ def test_running_device_takes_an_input_with_a_zero_point_as_bytes(first: Quantiz
     assert (form.element, form.frame_bytes) == (IntType(-128, 127), 32)
     for link in ("model", "sim"):
         with nnhw.open(build, link=link) as device:
-            assert (device(images) == nnhw.reference(model)(images)).all()
+            assert (device(images.astype(np.float64)) == nnhw.reference(model)(images)).all()
             with pytest.raises(InputError, match=f"needs codes of {form.codes.low} to {form.codes.high}, but"):
                 device.infer_codes(np.full((1, 2, 4, 4), form.codes.high + 1))
 

@@ -166,7 +166,7 @@ def test_device_returns_what_the_model_returns(name: str, style: str, tmp_path: 
     build = nnhw.build(model, images, out=tmp_path / "build", style=style, stop_at="map", progress=False)
     expected = nnhw.reference(model, images)(images)
     with nnhw.open(build, link="model") as device:
-        results = device(images)
+        results = device(images.double())
     assert type(results) is type(expected)
     assert all(torch.equal(one, other) for one, other in zip(listed(results), listed(expected), strict=True))
     np.save(tmp_path / "x.npy", images.numpy())

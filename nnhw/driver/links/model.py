@@ -11,7 +11,7 @@ import numpy as np
 from nnhw.driver.framing import FrameReader, encode_frame
 from nnhw.driver.links.base import HELD_WINDOW_BYTES, closed_error
 from nnhw.driver.links.model_program import ProgramChain, ProgramMemory
-from nnhw.protocol import ANSWER, PAYLOAD_LIMIT_BYTES, Command, Counters, DeviceIdentity, Frame, Reason
+from nnhw.protocol import ANSWER, PAYLOAD_LIMIT_BYTES, SEQUENCES, Command, Counters, DeviceIdentity, Frame, Reason
 
 Compute = Callable[[np.ndarray], np.ndarray]
 """uint8 [N, input_bytes] -> uint8 [N, output_bytes]."""
@@ -79,15 +79,15 @@ class ModelBoard:
         is_load = frame.command == Command.LOAD
         if self.memory is not None and not is_load and not self.memory.ready:
             return self._drop(Reason.PROGRAM)
-        if frame.sequence != self._taken % 256:
-            # Frames count modulo 256, those of images and programs together; one that is lost shows at the next.
+        if frame.sequence != self._taken % SEQUENCES:
+            # Frames of images and programs count together; one that is lost shows at the next.
             return self._drop(Reason.SEQUENCE)
         self._taken += 1
         if self.memory is not None and is_load:
             self.memory.take(frame.payload)
         else:
             self._input += frame.payload
-        return self._encode(Frame(Command.TAKEN, self._taken % 256))
+        return self._encode(Frame(Command.TAKEN, self._taken % SEQUENCES))
 
     def _drop(self, reason: Reason) -> bytes:
         before = self._results()
@@ -115,7 +115,7 @@ class ModelBoard:
     def _result(self, output: bytes) -> bytes:
         frames = []
         for start in range(0, len(output), PAYLOAD_LIMIT_BYTES):
-            sequence = self._counters.results % 256
+            sequence = self._counters.results % SEQUENCES
             frames.append(self._encode(Frame(Command.RESULT, sequence, output[start : start + PAYLOAD_LIMIT_BYTES])))
             self._counters = replace(self._counters, results=(self._counters.results + 1) % (1 << 16))
         return b"".join(frames)

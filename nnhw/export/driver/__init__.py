@@ -6,7 +6,7 @@ import importlib.resources
 from dataclasses import dataclass
 
 from nnhw.errors import InputError
-from nnhw.protocol import PAYLOAD_LIMIT_BYTES, PROTOCOL_VERSION
+from nnhw.protocol import PAYLOAD_LIMIT_BYTES, PROTOCOL_VERSION, WINDOW_FRAMES
 
 LANGUAGES = ("c", "micropython")
 
@@ -51,7 +51,10 @@ def make_driver(model: DriverModel, language: str) -> dict[str, str]:
 
 def _template(name: str) -> str:
     text = (importlib.resources.files(__name__) / name).read_text(encoding="utf-8")
-    return text.replace("@VERSION@", str(PROTOCOL_VERSION)).replace("@PAYLOAD@", str(PAYLOAD_LIMIT_BYTES))
+    values = {"VERSION": PROTOCOL_VERSION, "PAYLOAD": PAYLOAD_LIMIT_BYTES, "WINDOW": WINDOW_FRAMES}
+    for name, value in values.items():
+        text = text.replace(f"@{name}@", str(value))
+    return text
 
 
 def _c_model(model: DriverModel) -> str:

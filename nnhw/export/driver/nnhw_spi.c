@@ -3,7 +3,7 @@
 #include <string.h>
 
 enum { IDENTIFY = 0x01, RESET = 0x02, DATA = 0x03, IDENTITY = 0x81, RESET_DONE = 0x82, RESULT = 0x83, TAKEN = 0x87 };
-enum { CHUNK_BYTES = 16, ATTEMPTS = 4, IDENTITY_BYTES = 25, QUESTION_BYTES = 2048 };
+enum { CHUNK_BYTES = 16, ATTEMPTS = 4, IDENTITY_BYTES = 25, QUESTION_BYTES = 2048, WINDOW_FRAMES = @WINDOW@ };
 
 static uint32_t crc_of(uint32_t crc, const uint8_t *data, size_t count)
 {
@@ -60,11 +60,12 @@ static void act(nnhw_device *device, size_t count)
     device->heard = 1;
     if (frame[0] == TAKEN) {
         device->taken = frame[1];
-    } else if (frame[0] == RESULT && frame[1] == device->results && payload <= device->missing) {
+    } else if (frame[0] == RESULT && frame[1] == device->results && payload <= device->missing && device->owed) {
         memcpy(device->output, frame + 2, payload);
         device->output += payload;
         device->missing -= (uint32_t)payload;
         device->results++;
+        device->owed--;
     } else if (frame[0] == RESET_DONE || frame[0] == IDENTITY) {
         if (frame[1] == device->token) {
             device->answer = frame[0];
@@ -184,6 +185,7 @@ static nnhw_status begin(nnhw_device *device)
             continue;
         device->session = device->token;
         device->sent = device->taken = device->results = 0;
+        device->owed = 0;
         device->fault = 0;
         if (!ask(device, IDENTIFY))
             continue;
@@ -204,15 +206,24 @@ nnhw_status nnhw_open(nnhw_device *device, const nnhw_port *port, const nnhw_mod
     return begin(device);
 }
 
-/* Send images and take outputs until all are there; return 0 when something went wrong. */
+/* Send images and take outputs until all are there; return 0 when something went wrong.
+ * RESULT frames count modulo 256, so no more than WINDOW_FRAMES are on their way, or those of one image, which is not
+ * complete while some are missing. A frame completes a quarter of that at most, so that the device is never idle. */
 static int attempt(nnhw_device *device, const uint8_t *images, size_t count)
 {
-    uint32_t silent = 0;
+    const uint32_t size = device->model->input_bytes, o_size = device->model->output_bytes;
+    const uint32_t results = o_size / NNHW_PAYLOAD_BYTES + (o_size % NNHW_PAYLOAD_BYTES != 0);
+    const uint32_t together = results < WINDOW_FRAMES / 4 ? WINDOW_FRAMES / 4 / results : 1;
+    const size_t most = size < NNHW_PAYLOAD_BYTES / together ? together * size : NNHW_PAYLOAD_BYTES;
+    uint32_t begun = 0, silent = 0; /* bytes of the image that is sent in part; bytes without an answer */
     while (device->missing) {
+        const size_t part = count < most ? count : most;
+        const uint32_t more = (begun + (uint32_t)part) / size * results;
         device->heard = 0;
-        if (count && device->taken == device->sent) {
-            size_t part = count < NNHW_PAYLOAD_BYTES ? count : NNHW_PAYLOAD_BYTES;
+        if (count && device->taken == device->sent && (!device->owed || device->owed + more <= WINDOW_FRAMES)) {
             uint8_t sequence = device->sent++;
+            device->owed += more;
+            begun = (begun + (uint32_t)part) % size;
             send_frame(device, DATA, sequence, images, part);
             images += part;
             count -= part;

@@ -44,6 +44,7 @@ typedef struct {
     const uint8_t *identity;
     uint8_t *output;               /* where the next bytes of results go */
     uint32_t missing;              /* of them */
+    uint32_t owed;                 /* RESULT frames still to come of the images that are sent */
     uint32_t faults;               /* that were repaired so far */
     uint16_t have;
     uint8_t frame[NNHW_WIRE_BYTES], wire[NNHW_WIRE_BYTES];
