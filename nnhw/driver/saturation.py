@@ -41,9 +41,11 @@ class InputUse:
 
         Raises
         ------
-        BuildError: the file is missing or damaged.
+        BuildError: the file is damaged.
         """
         path = folder / "lower.json"
+        if not path.exists():  # a folder with what the driver needs alone
+            return None
         try:
             noted = parse_json(path.read_bytes())["input"]
             return None if noted is None else cls(**{field.name: float(noted[field.name]) for field in fields(cls)})

@@ -15,8 +15,8 @@ from .sweep import Fits
 from .trials import FitTrial
 
 LEGEND = (
-    "W/A: bits of weights and activations, * those that the network has. engine/s: images per second at the clock in "
-    "MHz, an estimate that place and route may not reach. link/s: images per second that the link can carry."
+    "W/A: bits of weights and activations, * those that the network has. engine/s: images per second at the estimated "
+    "clock, which place and route may not reach: {clocks}. link/s: images per second that the link can carry."
 )
 
 
@@ -34,9 +34,8 @@ def render_advice(advice: Advice) -> RenderableType:
             f"take less.{stopped}"
         )
     table = trial_table(f"What would fit, of {len(advice.tried)} that were mapped", advice.trials)
-    remarks = [
-        f"{LEGEND} Accuracy with fewer bits or other activations is known only when the model has them.{stopped}"
-    ]
+    unknown = "Accuracy with fewer bits or other activations is known only when the model has them."
+    remarks = [f"{_legend(advice.trials)} {unknown}{stopped}"]
     remarks += [
         f"~: straight lines (hardtanh, hard sigmoid, ReLU) for {', '.join(one.variant.replaced)}."
         for one in advice.trials
@@ -57,8 +56,8 @@ def trial_table(title: str, trials: Sequence[FitTrial]) -> NumberTable:
 
     W/A are bits of weights and activations, engine/s and link/s images per second.
     """
-    columns = ("board", "W/A", "style", "cycles", "MHz", "latency", "engine/s", "link/s", "fullest")
-    table = NumberTable(title, *columns, names=(), texts=("board", "style"))
+    columns = ("board", "W/A", "style", "cycles", "latency", "engine/s", "link/s", "fullest")
+    table = NumberTable(title, *columns, texts=("style",))
     # Grouped by board, while trials come variant by variant.
     boards = list(dict.fromkeys(one.board.name for one in trials))
     for name in boards:
@@ -90,10 +89,19 @@ def _outcome(one: FitTrial) -> tuple[str | Text, ...]:
     if not one.fits:
         # Too large: a larger board will do. Refused: no board runs it as it is.
         said = "too large" if one.supported else "refused"
-        return ("-", Text(said, "yellow"), f"{one.clock_hz / 1e6:g}", "-", "-", "-", "-")
+        return ("-", Text(said, "yellow"), "-", "-", "-", "-")
     name, share = one.fullest
     rates = (_time(one.latency_us), _short(one.engine), _short(one.link), f"{name.upper()} {share:.0%}")
-    return (one.style, f"{one.cycles:,.0f}", f"{one.clock_hz / 1e6:g}", *rates)
+    return (one.style, f"{one.cycles:,.0f}", *rates)
+
+
+def _legend(trials: Sequence[FitTrial]) -> str:
+    """Return what the columns mean, with the clock of each board."""
+    clocks: dict[float, dict[str, None]] = {}
+    for one in trials:
+        clocks.setdefault(one.clock_hz, {})[one.board.name] = None
+    said = "; ".join(f"{clock / 1e6:g} MHz on {', '.join(boards)}" for clock, boards in sorted(clocks.items()))
+    return LEGEND.format(clocks=said)
 
 
 def _time(microseconds: float) -> str:
@@ -139,6 +147,6 @@ def _remarks(fits: Fits) -> Iterator[str]:
     refused = {_bits(one): one.missing for one in fits.trials if not (one.fits or one.supported or one.variant.own)}
     for bits, missing in refused.items():
         yield f"{bits}: {missing}"
-    yield LEGEND
+    yield _legend(fits.trials)
     if any(not one.variant.own for one in fits.trials):
         yield "What fewer bits cost in accuracy is not known before the network is quantized or trained with them."

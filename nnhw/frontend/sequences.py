@@ -58,7 +58,10 @@ def each_image(translator: Translator, call: Call) -> PerImage | None:
         return None
     if not all(isinstance(value, Batch | PerImage | TracedConstant) for value in call.values):
         return None
-    one, two = (evaluate(_for_images(call, images)) for images in (1, 2))
+    try:
+        one, two = (evaluate(_for_images(call, images)) for images in (1, 2))
+    except RuntimeError:  # a constant among them has a size of one batch
+        return None
     if not torch.equal(one.repeat_interleave(2, dim=axis), two):
         return None  # such as torch.arange(x.shape[0])
     return PerImage(TracedConstant(one.squeeze(axis), call.node.name), axis)

@@ -209,7 +209,7 @@ def test_export_rejects_names_and_places_and_a_missing_package(tmp_path: Path, m
     assert str(caught.value) == (
         f"an ONNX file ends in .onnx, got {tmp_path / 'net.txt'}; give --out {tmp_path / 'net.onnx'}"
     )
-    with pytest.raises(InputError, match="cannot be written: No such file or directory"):
+    with pytest.raises(InputError, match="cannot be written: there is no folder"):
         export_onnx(model, tmp_path / "missing" / "net.onnx")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     monkeypatch.delitem(sys.modules, "nnhw.export.onnx_runtime")

@@ -88,7 +88,7 @@ def test_shared_engine_refuses_a_product_and_names_the_other_style() -> None:
 
 
 def test_build_says_what_to_quantize() -> None:
-    codes, layer, last = nnhw.nn.Int(4, 0.25), nnhw.nn.QuantConv2d(2, 6, 1), nnhw.nn.QuantLinear(60, 3)
-    model = torch.nn.Sequential(codes, layer, torch.nn.GLU(1), nnhw.nn.Int(4, 0.25), torch.nn.Flatten(), last)
+    codes, layer, last = nnhw.nn.Int(8, 0.25), nnhw.nn.QuantConv2d(2, 6, 1), nnhw.nn.QuantLinear(60, 3)
+    model = torch.nn.Sequential(codes, layer, torch.nn.GLU(1), nnhw.nn.Int(8, 0.25), torch.nn.Flatten(), last)
     with pytest.raises(nnhw.NnhwError, match=r"put a quantizer on each of the two factors"):
         lowered(model.eval(), SHAPE)

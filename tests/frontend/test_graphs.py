@@ -86,6 +86,7 @@ def test_pictures_of_models_and_builds_are_written(tmp_path: Path) -> None:
 
 def test_ir_rejects_what_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "a.npz").touch()
+    np.save(tmp_path / "a.npy", np.zeros((2, 4), np.float32))
     for arguments, message in (
         (("--out", tmp_path / "a.txt"), f"'{tmp_path / 'a.txt'}' must end in .ir, as what is written is recognized by"),
         (("--svg", tmp_path / "a.png"), f"'{tmp_path / 'a.png'}' must end in .svg, as what is written is recognized "),
@@ -94,7 +95,7 @@ def test_ir_rejects_what_cannot_be_written(tmp_path: Path) -> None:
             "--out writes graphs, and behind map there are engines; lea",
         ),
         (("--out", tmp_path / "a.ir", "--data"), f"'{tmp_path / 'a.npz'}' would be read with '{tmp_path / 'a.ir'}', "),
-        (("--out", tmp_path / "no" / "a.ir"), f"'{tmp_path / 'no' / 'a.npz'}' cannot be written: No such file or dire"),
+        (("--out", tmp_path / "no" / "a.ir"), f"'{tmp_path / 'no' / 'a.ir'}' cannot be written: there is no folder"),
         (
             ("--calibrate", tmp_path / "a.npz"),
             "'hand_written' is a graph, whose quantizers are in it; leave --calib",

@@ -123,8 +123,8 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Tensor], str, str, str]] = {
         "add", "aten.add.out", "leave out=.. away, and use the result",
     ),
     "like": (
-        lambda x: x + torch.ones_like(x),
-        "ones_like", "aten.ones_like.default", "use a number, or a constant that the model holds",
+        lambda x: x + torch.empty_like(x),
+        "empty_like", "aten.empty_like.default", "use a number, or a constant that the model holds",
     ),
     "number": (
         lambda x: x * x.sum().item(),

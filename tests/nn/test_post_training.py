@@ -524,7 +524,7 @@ def test_build_calibrates_a_float_model(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert read_json(out / "capture.json")["accuracy"]["samples"] == 7
     for given, problem in (
-        (options, "labels need the shape [20], whole numbers, one per image, got uint8 [7]"),
+        (options, f"labels '{labels}' need the shape [20], whole numbers, one per image, got uint8 [7]"),
         ([*options[:2], *own], f"--evaluate '{others}' needs --labels LABELS.npy, the labels [N] of these images"),
         (own, "--evaluate, --labels, --weight-bits and --act-bits need --calibrate DATA.npy, images for a float model"),
     ):
