@@ -102,10 +102,12 @@ def check_bytes(images: np.ndarray, encode: Callable[[np.ndarray], np.ndarray]) 
     if images.dtype != np.uint8 or not images.size:
         return
     large = images[images.reshape(len(images), -1).max(axis=1) > SMALL][:LOOKED_AT]
-    if len(large) and np.array_equal(encode(large), encode(np.minimum(large, SMALL))):
+    codes = encode(large) if len(large) else None
+    if codes is not None and np.array_equal(codes, encode(np.minimum(large, SMALL))):
+        end = next(end for end in range(SMALL + 1) if np.array_equal(codes, encode(np.minimum(large, np.uint8(end)))))
         raise InputError(
             f"images: they are uint8 with values up to {large.max()}, but to the input of this model all values from "
-            f"{SMALL} on are the same, as it was made for smaller numbers; give them as the model was trained with "
+            f"{end} on are the same, as it was made for smaller numbers; give them as the model was trained with "
             "them, such as (x / 255).astype(np.float32); if the values are meant as they are, x.astype(np.float32)"
         )
 

@@ -16,6 +16,8 @@ MORE_OFTEN = 4
 """Times as often as usual that codes may be at an end of their range."""
 ALWAYS = 0.01
 """Share of codes at an end that is never worth a word."""
+MARGIN = 0.05
+"""Of the usual range, by which inputs have to leave it: black and white images within it are no saturation."""
 CHANCE = 5
 """Standard deviations by which chance may exceed that, in a small batch."""
 
@@ -75,13 +77,15 @@ class InputUse:
         usual: of the inputs that the quantizer was calibrated with, or of the example input.
         count: number of the codes.
         """
-        for end, found, known in (
-            ("highest", self.at_high, usual.at_high),
-            ("lowest", self.at_low, usual.at_low),
+        margin = MARGIN * (usual.highest - usual.lowest)
+        for end, found, known, beyond in (
+            ("highest", self.at_high, usual.at_high, self.highest > usual.highest + margin),
+            ("lowest", self.at_low, usual.at_low, self.lowest < usual.lowest - margin),
         ):
             # Where most codes are at an end anyway, such as black pixels: a quarter of the others has to be left.
             limit = min(MORE_OFTEN * known + ALWAYS, 1 - (1 - known) / MORE_OFTEN)
-            if found > limit + CHANCE * (max(known * (1 - known), 1 / count) / count) ** 0.5:
+            spread = CHANCE * (max(known * (1 - known), 1 / count) / count) ** 0.5
+            if beyond and found > limit + spread:
                 return (
                     f"{found:.1%} of the input values have the {end} code of the input quantizer, with calibration or "
                     f"example data it was {known:.1%}: values are {self.lowest:g} to {self.highest:g} now, and were "

@@ -91,17 +91,33 @@ def _candidates(
     larger = [other for other, _ in reversed(devices(())) if other.resources.lc > board.resources.lc]
     for other in larger[:1]:
         yield given, other, style
-    for variant, form in forms:
-        if isinstance(form, NotNarrowedError):
-            progress.note(f"fewer bits were not tried: {form}")
-            break
-        # What fits the board already makes forms that take more away pointless.
-        if not any(_fits_on(one, board) and _is_nearer(one.variant, variant) for one in found):
-            yield LoweredVariant(variant, form, progress), board, style
+    narrower = list[LoweredVariant]()
+    for one in _narrower(forms, board, found, progress):
+        narrower.append(one)
+        yield one, board, style
+    for one in narrower if larger else ():
+        # Only where neither fewer bits alone nor the largest board alone helps.
+        if not any(trial.fits for trial in found):
+            yield one, larger[0], style
     for other in larger[1:]:
         # What is too large for a device is too large for a smaller one of its family.
         if not any(one.variant.own and not one.fits and _is_as_large(one.board, other) for one in found):
             yield given, other, style
+
+
+def _narrower(
+    forms: Iterator[tuple[Variant, Graph | NotNarrowedError]],
+    board: Board,
+    found: Sequence[FitTrial],
+    progress: Progress,
+) -> Iterator[LoweredVariant]:
+    """Yield the forms with fewer bits, but for those that take more away than one that fits the board."""
+    for variant, form in forms:
+        if isinstance(form, NotNarrowedError):
+            progress.note(f"fewer bits were not tried: {form}")
+            return
+        if not any(_fits_on(one, board) and _is_nearer(one.variant, variant) for one in found):
+            yield LoweredVariant(variant, form, progress)
 
 
 def _is_as_large(board: Board, other: Board) -> bool:

@@ -30,7 +30,7 @@ def render_advice(advice: Advice) -> RenderableType:
     stopped = "" if advice.seconds is None else f" No other was tried after {advice.seconds:g} s; `nnhw fit` does."
     if not advice.trials:
         return Text(
-            f"Mapped as well, and too large: {_tried(advice.tried)}. Fewer channels, smaller images or fewer layers "
+            f"Tried without success: {_tried(advice.tried)}. Fewer channels, smaller images or fewer layers "
             f"take less.{stopped}"
         )
     table = trial_table(f"What would fit, of {len(advice.tried)} that were mapped", advice.trials)

@@ -190,8 +190,9 @@ def _clock_hz(board: Board, options: Options) -> float:
 
 def _too_slow(accelerator: Accelerator, board: Board, options: Options) -> str:
     clock_hz, interval = _clock_hz(board, options), accelerator.schedule.interval_cycles
+    assert options.target_fps is not None
     return (
-        f"--target-fps {options.target_fps:g} at {clock_hz / 1e6:g} MHz needs a frame every "
-        f"{target_interval(board, options)} cycles, but the fastest mapping that fits '{board.name}' takes {interval}; "
-        f"ask for {int(clock_hz / interval)} or fewer, a higher --clock, or a larger board"
+        f"--target-fps {options.target_fps:g} at {clock_hz / 1e6:g} MHz leaves {clock_hz / options.target_fps:.4g} "
+        f"cycles per frame, but the fastest mapping that fits '{board.name}' takes {interval}; ask for "
+        f"{int(clock_hz / interval)} or fewer, a higher --clock, or a larger board"
     )

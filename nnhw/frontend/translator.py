@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from nnhw.errors import CaptureError, IrError, NnhwError
-from nnhw.ir import FLOAT, Graph, GraphBuilder, Location, Op, TensorType
+from nnhw.ir import FLOAT, Graph, GraphBuilder, Location, Node, Op, TensorType
 from nnhw.ir.ops import AsSteps, Dequantize, Input
 
 from .calls import SHAPED_AS, SIZE_QUERY, Call, check_sole_use, make_call
@@ -136,7 +136,20 @@ class Translator:
                 f"nnhw.quantize(model, data), which puts a quantizer there, or put one there, such as "
                 f"nnhw.nn.UInt(8, scale=2**-8) for an image"
             )
+        if (join := self._join(value)) is not None:
+            return Unquantized(
+                f"{call} needs quantized inputs, but reads {join}, which joins values and has no quantizer behind it; "
+                f"put one there, such as nnhw.nn.QuantIdentity(8, scale='observed')"
+            )
         return Unquantized(f"{call} needs quantized inputs, {remedy}")
+
+    def _join(self, value: Any) -> Node | None:
+        """Return the node of several computed values from which a value comes; None for all others."""
+        if not isinstance(value, Float):
+            return None
+        graph = self.builder.build([value.name])
+        node = graph.node(value.name)
+        return node if len(graph.data_inputs(node)) > 1 else None
 
     def _is_given(self, name: str) -> bool:
         """Return whether a value is the model's input, or a function of it alone that has no quantizer or layer."""

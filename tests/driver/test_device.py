@@ -240,7 +240,7 @@ def test_device_rejects_bytes_for_a_model_of_small_numbers(kind: str) -> None:
     with pytest.raises(InputError) as caught:
         device(given)
     assert str(caught.value) == (
-        "images: they are uint8 with values up to 200, but to the input of this model all values from 8 on are the "
+        "images: they are uint8 with values up to 200, but to the input of this model all values from 1 on are the "
         "same, as it was made for smaller numbers; give them as the model was trained with them, such as (x / 255)."
         "astype(np.float32); if the values are meant as they are, x.astype(np.float32)"
     )

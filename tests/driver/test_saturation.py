@@ -94,7 +94,13 @@ def test_inputs_of_two_values_and_none_have_no_ends() -> None:
 
 
 def test_ends_that_are_usual_are_no_saturation() -> None:
-    dark, black, white = InputUse(0, 1, 0.8, 0.01), InputUse(0, 0, 1, 0), InputUse(0, 255, 0.8, 0.2)
+    dark, black, white = InputUse(0, 1, 0.8, 0.01), InputUse(-1, 0, 1, 0), InputUse(0, 255, 0.8, 0.2)
     assert dark.more_than(dark, 784) is None
     assert black.more_than(dark, 784 * 100) is not None
     assert white.more_than(dark, 784) is not None
+
+
+def test_black_and_white_images_within_the_usual_range_are_no_saturation() -> None:
+    usual = InputUse(0.0001, 0.9998, 0.01, 0.01)
+    assert InputUse(0, 1, 0.5, 0.5).more_than(usual, 784) is None
+    assert InputUse(0, 1.2, 0.5, 0.5).more_than(usual, 784) is not None

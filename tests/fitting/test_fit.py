@@ -322,11 +322,17 @@ def test_advice_tries_the_other_style_then_the_largest_board_then_fewer_bits(mon
 
 def test_advice_claims_nothing_of_what_was_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     tried, text = advised(monkeypatch, "auto", lambda board, own, style: False)
-    assert [board for board, _, _ in tried] == ["ulx3s_85f", *["ulx3s_12f"] * 5]
+    assert [board for board, _, _ in tried] == ["ulx3s_85f", *["ulx3s_12f"] * 5, *["ulx3s_85f"] * 5]
     assert text.strip() == (
-        "Mapped as well, and too large: ulx3s_85f at 8/8 bits; ulx3s_12f at 8/4, 4/8, 4/4, 2/4, 2/2 bits. Fewer "
-        "channels, smaller images or fewer layers take less."
+        "Tried without success: ulx3s_85f at 8/8, 8/4, 4/8, 4/4, 2/4, 2/2 bits; ulx3s_12f at 8/4, 4/8, 4/4, 2/4, 2/2 "
+        "bits. Fewer channels, smaller images or fewer layers take less."
     )
+
+
+def test_advice_tries_fewer_bits_on_the_largest_board_where_neither_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried, text = advised(monkeypatch, "auto", lambda board, own, style: board == "ulx3s_85f" and not own)
+    assert tried[-2:] == [("ulx3s_12f", "2/2", "auto"), ("ulx3s_85f", "8/4", "auto")]
+    assert text.startswith("What would fit, of 7 that were mapped")
 
 
 def test_advice_tries_no_fewer_bits_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -323,7 +323,7 @@ def test_pipeline_target_rate_gives_a_smaller_mapping(small_net: str, tmp_path: 
 
 
 def test_pipeline_rejects_a_rate_out_of_reach(small_net: str, tmp_path: Path) -> None:
-    with pytest.raises(MappingError, match=r"^--target-fps 1e\+09 at 48 MHz needs a frame every 1 cycles, but the "):
+    with pytest.raises(MappingError, match=r"^--target-fps 1e\+09 at 48 MHz leaves 0.048 cycles per frame, but the "):
         estimate(small_net, tmp_path / "b", Options(target_fps=1e9, frames=0))
 
 

@@ -426,7 +426,9 @@ def test_running_rejects_files_that_are_no_arrays(tmp_path: Path) -> None:
     (tmp_path / "x.npy").write_text("no", encoding="utf-8")
     np.savez(tmp_path / "y.npz", a=np.zeros(1))
     np.save(tmp_path / "z.npy", np.array([object()]), allow_pickle=True)
-    for name in ("x.npy", "z.npy", "missing.npy"):
+    with pytest.raises(InputError, match=r"missing\.npy' does not exist; check the path$"):
+        load_images(tmp_path / "missing.npy")
+    for name in ("x.npy", "z.npy"):
         with pytest.raises(InputError, match=r"cannot be read as \.npy: .*; save them with numpy\.save$"):
             load_images(tmp_path / name)
     with pytest.raises(InputError, match=r"it is an archive of several arrays, not one; save them with"):

@@ -306,6 +306,8 @@ def load_images(file: Path) -> np.ndarray:
     """
     try:
         array = load_npy(file)
+    except FileNotFoundError:
+        raise InputError(f"images file '{file}' does not exist; check the path") from None
     except (OSError, ValueError) as error:
         raise InputError(f"images file '{file}' cannot be read as .npy: {error}; save them with numpy.save") from None
     if array.dtype.kind not in "biuf" or array.ndim < 2 or not len(array):

@@ -28,18 +28,21 @@ class Progress(Protocol):
 
 
 class _Notes(logging.Handler):
-    """Shows what a part logs as notes: all warnings, and of others one in `period_s` seconds at most."""
+    """Shows what a part logs as notes: all warnings, and of others one in `period_s` seconds at most, none twice."""
 
     def __init__(self, progress: Progress, period_s: float) -> None:
         super().__init__(logging.INFO)
         self._progress, self._period_s = progress, period_s
         self._last = time.monotonic()
+        self._shown: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
-        now = time.monotonic()
-        if record.levelno >= logging.WARNING or now - self._last >= self._period_s:
-            self._last = now
-            self._progress.note(record.getMessage())
+        now, text = time.monotonic(), record.getMessage()
+        if record.levelno < logging.WARNING and (now - self._last < self._period_s or text in self._shown):
+            return
+        self._last = now
+        self._shown.add(text)
+        self._progress.note(text)
 
 
 @contextlib.contextmanager
