@@ -13,11 +13,11 @@ from nnhw.ir import IntType
 from nnhw.reading import parse_json
 
 MORE_OFTEN = 4
-"""Times as often as usual that codes may be at an end of their range."""
+"""How many times as often as usual codes may be at an end of their range."""
 ALWAYS = 0.01
-"""Share of codes at an end that is never worth a word."""
+"""Share of codes at an end that is always accepted on top of that."""
 CHANCE = 5
-"""Standard deviations by which chance may exceed that, in a small batch."""
+"""How many standard deviations a small batch may exceed that by chance."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ class InputUse:
             limit = min(MORE_OFTEN * known + ALWAYS, 1 - (1 - known) / MORE_OFTEN)
             if found > limit + CHANCE * (max(known * (1 - known), 1 / count) / count) ** 0.5:
                 return (
-                    f"{found:.1%} of the input values have the {end} code of the input quantizer, with calibration or "
-                    f"example data it was {known:.1%}: values are {self.lowest:g} to {self.highest:g} now, and were "
+                    f"{found:.1%} of the input values have the {end} code of the input quantizer, but only {known:.1%} "
+                    f"of the calibration or example data: values are {self.lowest:g} to {self.highest:g} now, and were "
                     f"{usual.lowest:g} to {usual.highest:g} then; values beyond the quantizer's range are clipped, so "
-                    "scale the input as for calibration (such as x / 255), or calibrate with data like this"
+                    "scale the input as in calibration (such as x / 255), or calibrate with data like this"
                 )
         return None

@@ -323,8 +323,8 @@ def test_advice_claims_nothing_of_what_was_not_tried(monkeypatch: pytest.MonkeyP
     tried, text = advised(monkeypatch, "auto", lambda board, own, style: False)
     assert [board for board, _, _ in tried] == ["ulx3s_85f", *["ulx3s_12f"] * 5]
     assert text.strip() == (
-        "Mapped as well, and too large: ulx3s_85f at 8/8 bits; ulx3s_12f at 8/4, 4/8, 4/4, 2/4, 2/2 bits. Fewer "
-        "channels, smaller images or fewer layers take less."
+        "None of these fits either: ulx3s_85f at 8/8 bits; ulx3s_12f at 8/4, 4/8, 4/4, 2/4, 2/2 bits. Use fewer "
+        "channels, smaller images or fewer layers."
     )
 
 

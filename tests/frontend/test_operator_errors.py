@@ -58,8 +58,8 @@ ERRORS: dict[str, tuple[Callable[[Net, torch.Tensor], torch.Tensor], str]] = {
     "concat_of_unlike_scales": (
         lambda m, x: m.patch(torch.cat([x[:, :1], Int(5, 0.3)(x[:, 1:])], 1)),
         (f"conv2d 'patch' (HERE) needs quantized inputs, but cat {HERE} joins codes of the scales 0.125 and 0.3, whose "
-        "numbers are not all codes of 8 bits of any one scale; put one quantizer behind it, or give the quantizers of "
-        "its branches one scale"),
+        "values are not all 8-bit codes of one common scale; put one quantizer behind it, or give the quantizers of "
+        "its branches the same scale"),
     ),
     "unequal_average": (
         lambda m, x: functional.adaptive_avg_pool2d(x, (2, 3)),
