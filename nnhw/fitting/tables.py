@@ -57,7 +57,7 @@ def trial_table(title: str, trials: Sequence[FitTrial]) -> NumberTable:
 
     W/A are bits of weights and activations, engine/s and link/s images per second.
     """
-    columns = ("board", "W/A", "style", "cycles", "MHz", "latency", "engine/s", "link/s", "fullest")
+    columns = ("board", "W/A", "style", "MHz", "latency", "engine/s", "link/s", "fullest")
     table = NumberTable(title, *columns, names=(), texts=("board", "style"))
     # Grouped by board, while trials come variant by variant.
     boards = list(dict.fromkeys(one.board.name for one in trials))
@@ -90,10 +90,10 @@ def _outcome(one: FitTrial) -> tuple[str | Text, ...]:
     if not one.fits:
         # Too large: a larger board will do. Refused: no board runs it as it is.
         said = "too large" if one.supported else "refused"
-        return ("-", Text(said, "yellow"), f"{one.clock_hz / 1e6:g}", "-", "-", "-", "-")
+        return (Text(said, "yellow"), f"{one.clock_hz / 1e6:g}", "-", "-", "-", "-")
     name, share = one.fullest
     rates = (_time(one.latency_us), _short(one.engine), _short(one.link), f"{name.upper()} {share:.0%}")
-    return (one.style, f"{one.cycles:,.0f}", f"{one.clock_hz / 1e6:g}", *rates)
+    return (one.style, f"{one.clock_hz / 1e6:g}", *rates)
 
 
 def _time(microseconds: float) -> str:

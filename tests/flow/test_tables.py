@@ -116,7 +116,7 @@ def test_table_of_fits_is_one_table_at_80_columns() -> None:
     names = ("icestick", "icebreaker_bitsy", "ice40_hx8k_b_evn", "colorlight_5a75b_r7_0")
     text = printed(trial_table("net: mapped, not built", [fit_trial(name) for name in names]), 80)
     assert "continued" not in text
-    assert text.count(" 234,567 ") == len(names)
+    assert text.count(" 205 ") == text.count(" 12.3 k ") == text.count(" LC 0% ") == len(names)
     assert all(f"{name} " in text for name in names)
 
 
