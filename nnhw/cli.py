@@ -81,7 +81,7 @@ def _show_usage(error: Any) -> None:
     # A command without any arguments has shown its help already, and its error has no message.
     if said := error.format_message().strip().rstrip("."):
         command = error.ctx.command_path if error.ctx else "nnhw"
-        _say_in_red(f"Usage: {said}{'' if said.endswith('?') else ';'} '{command} --help' shows what it takes")
+        _say_in_red(f"Usage: {said}{'' if said.endswith('?') else ';'} see '{command} --help'")
 
 
 def _say_in_red(message: str) -> None:
@@ -95,7 +95,7 @@ app = typer.Typer(
     # An exception that is no NnhwError is a mistake of nnhw: a report of it needs the plain traceback.
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done; 1 refused or failed; 2 a mistake in the command line; 130 ended by Ctrl-C.",
+    epilog="Exit codes: 0 success; 1 refused or failed; 2 usage error; 130 interrupted by Ctrl-C.",
 )
 
 ModelFile = Annotated[
@@ -154,7 +154,7 @@ def _advising(
         _show_error(error)
         if error.layers:
             ERR.print(render_needs(error.layers))
-        said = f"looking for what would fit: nothing new is tried after {MOST_SECONDS:g} s; Ctrl-C ends it"
+        said = f"looking for what would fit: no new attempts after {MOST_SECONDS:g} s; Ctrl-C stops it"
         ERR.print(said, highlight=False, soft_wrap=True)
         progress, graph = _progress(), error.graph
         graph = captured(file, calibration, progress) if graph is None else graph
@@ -261,7 +261,7 @@ def build(
     labels: Annotated[
         Path | None,
         typer.Option(
-            metavar="LABELS.npy", help="Labels of --evaluate, or of --calibrate without it: show the accuracy."
+            metavar="LABELS.npy", help="Labels of the --evaluate images, or of --calibrate: show the accuracy."
         ),
     ] = None,
     weight_bits: Bits = 8,
@@ -447,7 +447,7 @@ def run(
         bool, typer.Option("--measure", help="Let the device measure the cycles of each layer of its program.")
     ] = False,
     labels: Annotated[
-        Path | None, typer.Option(metavar="LABELS.npy", help="Of the images, [N]: show the accuracy of the results.")
+        Path | None, typer.Option(metavar="LABELS.npy", help="Labels of the images, [N]: show the accuracy.")
     ] = None,
     trust: Annotated[
         bool, typer.Option("--trust", help="With link sim: compile the build's Verilog, whoever made it.")

@@ -82,7 +82,7 @@ class DoesNotFitError(MappingError):
 
     Members
     -------
-    graph: the network as it was captured, so that advice need not capture it again; None: it is not at hand.
+    graph: the network as it was captured, so that advice need not capture it again; None: not available.
     """
 
     graph: Any = None

@@ -35,9 +35,9 @@ taken when its payload begins to move to the engine, behind that of the frame be
 one more. One TAKEN may stand for several frames. On a line without flow control, and with an engine slower than the
 line, the host sends a DATA frame only when all before it are taken.
 Every other frame is dropped, and one ERROR stands for the frames dropped until it could be sent.
-Sequences count modulo 256, so the host keeps at most `WINDOW_FRAMES` frames of each direction on their way. It sends
-the last byte of an image only when the RESULT frames of that image and of those before it, as far as they have not
-come, are no more than that, or are those of this image alone: an image whose frames are missing is never complete.
+Sequences count modulo 256, so the host keeps at most `WINDOW_FRAMES` frames in flight in each direction. It sends the
+last byte of an image only if at most that many RESULT frames are outstanding then, or if all of them belong to this
+image. A single image may have more, because it is incomplete while any of its frames is missing.
 RESET empties the engine, both sequences start from 0, and everything in flight is lost except frames that are being
 sent already; they come before its answer. An image without an answer may be sent again; of a recurrent network, whose
 state RESET clears, together with all steps of its sequence before it.
@@ -94,10 +94,10 @@ DELIMITER = b"\x00"
 SEQUENCES = 256
 """A sequence is a byte."""
 WINDOW_FRAMES = 240
-"""Frames of one direction that are on their way at once, at most.
+"""Maximum number of frames in flight in one direction.
 
-With 256 or more of them, a loss of exactly 256 would go unnoticed. The 16 numbers that are left are those of the frames
-before, so that one that is repeated or late is not taken for one to come.
+With 256 or more, a loss of exactly 256 would go unnoticed. The 16 numbers that are left belong to the frames before, so
+that a repeated or late frame is not mistaken for a new one.
 """
 SESSIONS = 256
 """A session is a byte; 0 is that of a device which no RESET has reached."""

@@ -135,9 +135,11 @@ def open_entry(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> IO[bytes]:
     with archive.open(longer) as stream:
         content = stream.read(longer.file_size)
     if len(content) != info.file_size:
-        raise ValueError(f"its entry '{info.filename}' claims {info.file_size} bytes, and unpacks to another number")
+        raise ValueError(
+            f"its entry '{info.filename}' claims {info.file_size} bytes, but unpacks to a different number"
+        )
     if zlib.crc32(content) != info.CRC:
-        raise ValueError(f"its entry '{info.filename}' is damaged: its checksum is another one")
+        raise ValueError(f"its entry '{info.filename}' is damaged: its checksum does not match")
     return io.BytesIO(content)
 
 

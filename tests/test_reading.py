@@ -122,7 +122,7 @@ def test_load_npz_refuses_an_entry_that_unpacks_to_more_than_it_claims(tmp_path:
     # zipfile itself cuts it off, and says nothing.
     with zipfile.ZipFile(path) as archive:
         assert archive.read("a.npy") == content
-    with pytest.raises(ValueError, match=r"its entry 'a\.npy' claims 192 bytes, and unpacks to another number"):
+    with pytest.raises(ValueError, match=r"its entry 'a\.npy' claims 192 bytes, but unpacks to a different number"):
         load_npz(path)
 
 

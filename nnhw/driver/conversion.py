@@ -12,9 +12,9 @@ import numpy as np
 from nnhw.errors import InputError
 
 SMALL = np.uint8(8)
-"""More than normalized pixels and features are, and less than most pixels of a picture in bytes."""
+"""Larger than normalized pixels and features, and smaller than most pixels of an 8-bit image."""
 LOOKED_AT = 16
-"""Images that are enough to see whether the input of a model tells bytes apart."""
+"""Number of images that show whether the input of a model tells bytes apart."""
 Answer = Callable[[np.ndarray], Any]
 """Gives results the form of the images: a tensor for tensors, floats of their dtype."""
 _BFLOAT16_BITS, _BFLOAT16_LEAST_EXPONENT = 8, -133
@@ -59,7 +59,7 @@ def _as_tensor(values: np.ndarray, dtype: Any, torch: Any) -> Any:
 
 def _as_float(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Return floats rounded to a dtype, if that is one of floats; all else as it is."""
-    if "f" not in (values.dtype.kind, dtype.kind) or values.dtype.kind != dtype.kind:
+    if values.dtype.kind != "f" or dtype.kind != "f":
         return values
     with np.errstate(over="ignore"):
         made = values.astype(dtype, copy=False)
@@ -78,8 +78,8 @@ def _in_range(made: np.ndarray, values: np.ndarray, name: str) -> np.ndarray:
     beyond = ~np.isfinite(made)
     if beyond.any():
         raise InputError(
-            f"images: they are {name}, and so would be the results, but {values[beyond][0]:g} is beyond its range; "
-            "give the images as float32 or float64"
+            f"images: they are {name}, so the results are {name}, but {values[beyond][0]:g} is out of its range; "
+            "use float32 or float64 images"
         )
     return made
 
@@ -106,9 +106,9 @@ def check_bytes(images: np.ndarray, encode: Callable[[np.ndarray], np.ndarray]) 
     if codes is not None and np.array_equal(codes, encode(np.minimum(large, SMALL))):
         end = next(end for end in range(SMALL + 1) if np.array_equal(codes, encode(np.minimum(large, np.uint8(end)))))
         raise InputError(
-            f"images: they are uint8 with values up to {large.max()}, but to the input of this model all values from "
-            f"{end} on are the same, as it was made for smaller numbers; give them as the model was trained with "
-            "them, such as (x / 255).astype(np.float32); if the values are meant as they are, x.astype(np.float32)"
+            f"images: they are uint8 with values up to {large.max()}, but the input of this model does not "
+            f"distinguish values from {end} on, so it was made for smaller numbers; scale the images as in training, "
+            "such as (x / 255).astype(np.float32), or use x.astype(np.float32) if the values are right as they are"
         )
 
 

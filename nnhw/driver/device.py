@@ -90,8 +90,8 @@ class Device:
     """A device that runs an accelerator.
 
     Threads may share it: one uses it at a time, for a whole batch, and the others wait. It may be closed from any
-    thread; a running batch then ends with ClosedError. It belongs to the process that opened it: in a process that was
-    forked since, every use raises LinkError, and closing it there leaves it open where it belongs.
+    thread; a running batch then ends with ClosedError. It belongs to the process that opened it: in a forked
+    process, every use raises LinkError, and closing it does not close it in the process that opened it.
 
     Parameters
     ----------
@@ -477,18 +477,18 @@ class Device:
 
         Returns
         -------
-        The results of the model, NumPy or torch like the images; a tuple if the model has several outputs. Floats come
-        in the dtype of the images: each is the exact result, rounded once to the nearest number of that dtype, so they
-        equal `nnhw.reference(model)(images)` in that dtype. Give float64 for all bits of the exact results, which need
-        more than float32 has where a sum and its scale have more than 24 bits together. Images of integers, and float8,
-        give float64; a model that ends in argmax gives int64.
+        The results of the model, NumPy or torch like the images; a tuple if the model has several outputs. Floats have
+        the dtype of the images: each is the exact result, rounded once to the nearest number of that dtype, so they
+        equal `nnhw.reference(model)(images)` in that dtype. Use float64 images for every bit of the exact results:
+        float32 is too narrow where a sum and its scale have more than 24 bits together. Integer and float8 images give
+        float64; a model that ends in argmax gives int64.
 
         Raises
         ------
         ClosedError: the device is closed.
-        InputError: images of another shape, values that are no real numbers, or are not finite; uint8 for a model of
-            smaller numbers, see `check_bytes`; with `strict`, images that are clipped far more often than usual; a
-            result beyond the range of the images' dtype, as of float16.
+        InputError: images of another shape, values that are no real numbers, or are not finite; uint8 images for a
+            model of smaller numbers, see `check_bytes`; with `strict`, images that are clipped far more often than
+            usual; a result beyond the range of the images' dtype, as of float16.
         BatchError: the link failed; its `results` are those that were finished, in the same form.
 
         Warns

@@ -13,13 +13,13 @@ from nnhw.ir import IntType
 from nnhw.reading import parse_json
 
 MORE_OFTEN = 4
-"""Times as often as usual that codes may be at an end of their range."""
+"""How many times as often as usual codes may be at an end of their range."""
 ALWAYS = 0.01
-"""Share of codes at an end that is never worth a word."""
+"""Share of codes at an end that is always accepted on top of that."""
 MARGIN = 0.05
-"""Of the usual range, by which inputs have to leave it: black and white images within it are no saturation."""
+"""Share of the usual range by which inputs have to leave it: black and white images within it are no saturation."""
 CHANCE = 5
-"""Standard deviations by which chance may exceed that, in a small batch."""
+"""How many standard deviations a small batch may exceed that by chance."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,9 @@ class InputUse:
             spread = CHANCE * (max(known * (1 - known), 1 / count) / count) ** 0.5
             if beyond and found > limit + spread:
                 return (
-                    f"{found:.1%} of the input values have the {end} code of the input quantizer, with calibration or "
-                    f"example data it was {known:.1%}: values are {self.lowest:g} to {self.highest:g} now, and were "
+                    f"{found:.1%} of the input values have the {end} code of the input quantizer, but only {known:.1%} "
+                    f"of the calibration or example data: values are {self.lowest:g} to {self.highest:g} now, and were "
                     f"{usual.lowest:g} to {usual.highest:g} then; values beyond the quantizer's range are clipped, so "
-                    "scale the input as for calibration (such as x / 255), or calibrate with data like this"
+                    "scale the input as in calibration (such as x / 255), or calibrate with data like this"
                 )
         return None

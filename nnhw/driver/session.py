@@ -154,9 +154,9 @@ class Session:
         """Raise ClosedError if the device is closed, and LinkError in a process that was forked since it was opened."""
         if self.forked:
             raise LinkError(
-                f"link '{self.link.name}': the device belongs to process {self._process}, which opened it, and this is "
-                f"process {os.getpid()}, which was forked since; open a device in this process, or start processes "
-                "with multiprocessing's 'spawn'"
+                f"link '{self.link.name}': the device belongs to process {self._process}, which opened it, but this is "
+                f"process {os.getpid()}, which was forked from it; open a device in this process, or start processes "
+                "with multiprocessing's 'spawn' method"
             )
         if self.closed:
             raise closed_error(self.link.name)

@@ -30,8 +30,8 @@ def render_advice(advice: Advice) -> RenderableType:
     stopped = "" if advice.seconds is None else f" No other was tried after {advice.seconds:g} s; `nnhw fit` does."
     if not advice.trials:
         return Text(
-            f"Tried without success: {_tried(advice.tried)}. Fewer channels, smaller images or fewer layers "
-            f"take less.{stopped}"
+            f"Tried without success: {_tried(advice.tried)}. Use fewer channels, smaller images or fewer "
+            f"layers.{stopped}"
         )
     table = trial_table(f"What would fit, of {len(advice.tried)} that were mapped", advice.trials)
     unknown = "Accuracy with fewer bits or other activations is known only when the model has them."
@@ -89,7 +89,7 @@ def _outcome(one: FitTrial) -> tuple[str | Text, ...]:
     if not one.fits:
         # Too large: a larger board will do. Refused: no board runs it as it is.
         said = "too large" if one.supported else "refused"
-        return ("-", Text(said, "yellow"), "-", "-", "-", "-")
+        return (Text(said, "yellow"), "-", "-", "-", "-", "-")
     name, share = one.fullest
     rates = (_time(one.latency_us), _short(one.engine), _short(one.link), f"{name.upper()} {share:.0%}")
     return (one.style, f"{one.cycles:,.0f}", *rates)
@@ -134,7 +134,7 @@ def _reasons(unfit: Sequence[FitTrial]) -> Iterator[str]:
         yield f"{small[-1].board.name}: {small[-1].missing}"
     if small[:-1]:
         others = ", ".join(one.board.name for one in small[:-1])
-        yield f"{others}: smaller, and too small as well; `nnhw fit --board NAME` says what one of them lacks."
+        yield f"{others}: smaller boards, also too small; `nnhw fit --board NAME` shows what a board lacks."
 
 
 def _remarks(fits: Fits) -> Iterator[str]:

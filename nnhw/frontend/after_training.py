@@ -45,15 +45,15 @@ def quantize(
     weight_bits, act_bits: bits of weights and activations, 1 to 8.
     input_bits: bits of the model's input, 1 to 8.
     evaluate: (images [N, ..], labels [N]), labels counted from 0: on them PyTorch measures the accuracy before and
-        after quantization, in the model's own dtype; it becomes the attribute `accuracy` of the result, which else is
-        None.
+        after quantization, in the model's own dtype; it becomes the attribute `accuracy` of the result, which is
+        None otherwise.
     example_input: [batch, ..]: all images must have the shape of its images; an exported program has its own.
 
     Raises
     ------
     InputError, or ProblemList with several of them: wrong bits or data, layers that have no quantized form, or a model
         that computes something else than its trace.
-    CaptureError, or ProblemList: the quantized model cannot be captured, by what `nnhw.reference` would say.
+    CaptureError, or ProblemList: the quantized model cannot be captured; the same errors as of `nnhw.reference`.
     """
     made, images = quantized(
         model,

@@ -82,7 +82,7 @@ def shaped_constant(call: Call, shape: tuple[int, ...]) -> TracedConstant:
     )
     if not fits:
         raise CaptureError(
-            f"{call} makes the shape [batch, {', '.join(map(str, shape))}] of a constant of shape {list(given)}; give "
+            f"{call} cannot expand a constant of shape {list(given)} to [batch, {', '.join(map(str, shape))}]; give "
             f"the constant the shape of one image, with a first axis of size 1"
         )
     like = TracedConstant(torch.zeros(1, *shape), call.node.name)

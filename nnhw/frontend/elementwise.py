@@ -107,7 +107,7 @@ def dropout(translator: Translator, call: Call) -> Value:
         # Noted, not raised: what is behind dropout can be checked all the same.
         translator.problems.append(
             CaptureError(
-                f"{call} drops values at random, as its argument training is True; use nn.Dropout, or "
+                f"{call} drops values at random, because its argument training is True; use nn.Dropout, or "
                 f"F.dropout(x, p, training=self.training), and call model.eval() before torch.export"
             )
         )

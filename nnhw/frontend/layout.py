@@ -129,7 +129,7 @@ def upsample(translator: Translator, call: Call) -> Value:
 
 
 def concat(translator: Translator, call: Call) -> Value:
-    """Tensors one behind the other; codes if all of them have one scale, or numbers that are codes of one."""
+    """Concatenated tensors; codes if all of them have one scale, or values that are codes of one common scale."""
     parts = values_of(translator, call, call["tensors"])
     if len(parts) == 1:
         return parts[0]
@@ -151,8 +151,8 @@ def _unlike(call: Call, parts: Sequence[Codes]) -> str:
     """Return why codes that are joined are no codes, and what to do."""
     scales = [f"{part.scale.flat[0]:.6g}" + " .." * (part.scale.size > 1) for part in parts]
     return (
-        f"{call} joins codes of the scales {', '.join(scales[:-1])} and {scales[-1]}, whose numbers are not all "
-        f"codes of 8 bits of any one scale; put one quantizer behind it, or give the quantizers of its branches one "
+        f"{call} joins codes of the scales {', '.join(scales[:-1])} and {scales[-1]}, whose values are not all 8-bit "
+        f"codes of one common scale; put one quantizer behind it, or give the quantizers of its branches the same "
         f"scale"
     )
 

@@ -50,7 +50,7 @@ def adaptive_max_pool(translator: Translator, call: Call) -> list[Value | None]:
 
 
 def average_pool(translator: Translator, call: Call) -> Value:
-    """Average pooling; windows at the border may have divisors of their own."""
+    """Average pooling; windows at the border may have different divisors."""
     codes = _codes(translator, call)
     rank = len(translator.shape(codes))
     kernel, stride, padding = _window(call, rank)

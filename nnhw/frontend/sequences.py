@@ -60,7 +60,7 @@ def each_image(translator: Translator, call: Call) -> PerImage | None:
         return None
     try:
         one, two = (evaluate(_for_images(call, images)) for images in (1, 2))
-    except RuntimeError:  # a constant among them has a size of one batch
+    except RuntimeError:  # torch's error for operands, such as a constant of one image, that have no result for two
         return None
     if not torch.equal(one.repeat_interleave(2, dim=axis), two):
         return None  # such as torch.arange(x.shape[0])
@@ -98,7 +98,7 @@ def broadcast(call: Call) -> Call:
         if isinstance(value, PerImage) and value.axis:
             raise CaptureError(
                 f"{call} reads numbers that are the same for each image, with the batch as axis {value.axis}; make the "
-                f"batch their first axis"
+                f"batch the first axis"
             )
         return value.repeated(1) if isinstance(value, PerImage) else value
 

@@ -132,8 +132,8 @@ class Translator:
             return Unquantized(f"{call} needs quantized inputs, but {value.spoiled}")
         if isinstance(value, Float) and self._is_given(value.name):
             return Unquantized(
-                f"{call} needs quantized inputs, but reads the model's input as floats; use --calibrate DATA.npy, or "
-                f"nnhw.quantize(model, data), which puts a quantizer there, or put one there, such as "
+                f"{call} needs quantized inputs, but reads the model's input as floats; add a quantizer there with "
+                f"--calibrate DATA.npy or nnhw.quantize(model, data), or put one there yourself, such as "
                 f"nnhw.nn.UInt(8, scale=2**-8) for an image"
             )
         if (join := self._join(value)) is not None:

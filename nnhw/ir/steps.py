@@ -171,8 +171,8 @@ class _Unroller:
             self.names[node.name] = self._name(node.inputs[0])
         elif isinstance(node.op, AsSteps):
             raise IrError(
-                f"{node} makes steps of a whole value, so all of it must be there in front of the first step; give the "
-                f"loop's steps one by one, as the input of a model of its own"
+                f"{node} turns a whole value into steps, so all of it is needed before the first step; give the loop's "
+                f"steps one by one, as the input of a separate model"
             )
         elif isinstance(node.op, ReverseSteps):
             raise IrError(

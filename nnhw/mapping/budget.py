@@ -84,8 +84,8 @@ def does_not_fit(
     if held < weights and not budget.has_logic(taken):
         scarce = (
             f"{whose} weights are {weights:,} bits, but the {budget.ebr} block RAMs that the board leaves to the "
-            f"engines hold {held:,}; with weights in logic, too, the smallest mapping takes {taken.lc:,.0f} logic "
-            f"cells of {budget.lc:,.0f}"
+            f"engines hold {held:,}; with weights in logic as well, the smallest mapping takes {taken.lc:,.0f} "
+            f"of {budget.lc:,.0f} logic cells"
         )
     else:
         scarce = (
@@ -110,7 +110,7 @@ def fifos_do_not_fit(accelerator: Accelerator, excess: str) -> str:
     if largest is not None and _held_bits(largest) > SMALL_FIFO_BITS:
         why = (
             f"in front of '{largest.layer}' a branch waits for another in a FIFO of {_held_bits(largest)} bits: "
-            "branches of like length, smaller maps, and joins along the channels need less; "
+            "branches of similar length, smaller maps, and joins along the channels need less; "
         )
     return f"the network does not fit: with the FIFOs between its engines there are {excess}; {why}{REMEDY}"
 
@@ -143,7 +143,7 @@ def _remedy(layers: Sequence[Layer], taken: Cost, budget: Budget, count: int | N
         )
     share = min(1.0, *(left / some for left, some in pairs if some))
     about = "about" if count is None else "less than"
-    advice = f"{about} {share:.0%} of the network's present size would fit so; {REMEDY}"
+    advice = f"{about} {share:.0%} of the network's present size would fit; {REMEDY}"
     if not matrices:
         return advice
     largest = max(matrices, key=_weight_bits)

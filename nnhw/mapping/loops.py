@@ -6,9 +6,9 @@ from nnhw.errors import IrError, MappingError, raise_all
 from nnhw.ir import Graph, OneStep, device_step
 
 _IN_FRONT = (
-    "its steps are computed from a whole image by the layers in front of it, and an accelerator of a loop gets one "
-    "step at a time; build the layers in front and the loop as two models: the results of the first, turned to "
-    "[batch, steps, features], are the input of the second. nnhw.reference computes the whole"
+    "its steps are computed from a whole image by the layers in front of it, but an accelerator of a loop gets one "
+    "step at a time; build these layers and the loop as two models, and pass the results of the first, transposed to "
+    "[batch, steps, features], to the second. nnhw.reference computes the whole model"
 )
 
 

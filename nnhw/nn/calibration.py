@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from nnhw.errors import InputError, NnhwError
@@ -152,6 +152,26 @@ def _wrong(batch: Tensor | None, kind: str, name: str) -> Iterator[InputError]:
                 f"{name} holds NaN or infinity in {len(bad)} of {batch.numel()} places, first at {bad[0].tolist()}; "
                 f"give finite numbers"
             )
+
+
+def run_with(interpreter: fx.Interpreter, batch: Tensor) -> None:
+    """Run a traced model with calibration data.
+
+    Raises
+    ------
+    InputError: the data does not go through the model.
+    """
+    try:
+        with torch.no_grad():
+            # A clone, as operations in place would change the data for the runs that follow.
+            interpreter.run(batch.clone())
+    # It is the user's model that runs, which may fail in any way.
+    except Exception as error:
+        line = (str(error).splitlines() or [""])[0]
+        raise InputError(
+            f"calibration data of shape {list(batch.shape)} does not go through the model: {line}; give the shape that "
+            f"the model takes, with the batch as first axis"
+        ) from error
 
 
 class Observed:

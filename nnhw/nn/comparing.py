@@ -26,10 +26,10 @@ ROUNDOFF = 2.0**-24
 _CALLED = 3
 """Images with which a model is called again: a number that no code is likely to name."""
 CALLED_AGAIN = "the model gives another result when it is called again with the same images"
-_ANOTHER = "nnhw.quantize follows another computation than the model's"
+_ANOTHER = "nnhw.quantize traced a different computation than the model's"
 _STAND_INS = (
-    "a branch of forward goes another way for the stand-ins of tensors with which it is traced; leave out what asks "
-    "for the type or the length of a value"
+    "a branch in forward goes a different way for the proxies that replace tensors during tracing; remove code that "
+    "checks the type or the length of a value"
 )
 
 
@@ -54,7 +54,7 @@ def difference(model: nn.Module, graph_module: fx.GraphModule, batches: Sequence
         if isinstance(own, str):
             return f"calibration data of shape {list(batch.shape)} does not go through the model: {own}"
         if isinstance(ours, str):
-            return f"{_ANOTHER}: what was traced fails, by {ours}; {_STAND_INS}"
+            return f"{_ANOTHER}: the trace fails with {ours}; {_STAND_INS}"
         if not number and not _is_steady(model, batch):
             return _cause_of_change(model, graph_module, batch)
         if not _same(own, ours) and (found := _apart(model, graph_module, batch)):
@@ -69,7 +69,8 @@ def _is_steady(model: nn.Module, batch: Tensor) -> bool:
         first = _tried(called, images)
         # A model may take no other batch than the whole one.
         if not isinstance(first, str):
-            return _same(first, _results(called, images))
+            again = _tried(called, images)
+            return not isinstance(again, str) and _same(first, again)
     return True
 
 
@@ -198,7 +199,7 @@ class _Pair:
         if _close(self._own, self._traced):
             return ""
         where = self._layer() or self._end()
-        return f"{_ANOTHER}, from {where}"
+        return f"{_ANOTHER}, starting at {where}"
 
     def _layer(self) -> str:
         """Return the first layer that reads or gives other numbers, with the remedy; empty if there is none."""
@@ -209,14 +210,14 @@ class _Pair:
             layer = f"layer {place_of_layer(call.node, self._modules)}"
             if not _close(own[key].given, call.given):
                 front = next(iter(call.node.all_input_nodes), call.node)
-                return f"{self._named(front)} on, which {layer} reads: {self._cause(front)}"
+                return f"{self._named(front)}, which {layer} reads: {self._cause(front)}"
             if not _close(own[key].made, call.made):
-                return f"{layer} on: {self._hook(call.path) or self._cause(call.node)}"
+                return f"{layer}: {self._hook(call.path) or self._cause(call.node)}"
         return ""
 
     def _end(self) -> str:
         end = next(iter(self._graph_module.graph.output_node().all_input_nodes))
-        return f"{self._named(end)} on, the result: {self._hook('') or self._cause(end)}"
+        return f"{self._named(end)}, the result: {self._hook('') or self._cause(end)}"
 
     def _named(self, node: fx.Node) -> str:
         if node.op == "call_module":
@@ -232,7 +233,7 @@ class _Pair:
             return ""
         code = getattr(hooks[0], "__code__", None)
         place = f" ({PurePath(code.co_filename).name}:{code.co_firstlineno})" if code else ""
-        return f"a hook{place} changes what it reads or gives; do that in forward, and remove the hook"
+        return f"a hook{place} changes its input or output; do that in forward, and remove the hook"
 
     def _cause(self, node: fx.Node) -> str:
         if write := first_write(self._given, self._batch):

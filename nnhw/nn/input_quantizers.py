@@ -10,7 +10,7 @@ from torch import Tensor, fx, nn
 
 from nnhw.errors import InputError
 
-from .calibration import Observed, activation_quantizer
+from .calibration import Observed, activation_quantizer, run_with
 from .frames import module_path
 from .given import copied
 from .kinds import AVERAGES, CONCATS, MOVES, NORMS, PRODUCTS, RECURRENT, WEIGHTED, operation
@@ -139,17 +139,7 @@ def in_front_of(model: nn.Module, batches: list[Tensor], bits: int) -> tuple[nn.
 def _values(graph_module: fx.GraphModule, nodes: list[fx.Node], batch: Tensor) -> dict[fx.Node, Tensor]:
     """Return the values of some nodes for a batch."""
     interpreter = fx.Interpreter(graph_module, garbage_collect_values=False)
-    try:
-        with torch.no_grad():
-            # A clone, as operations in place would change the data for the runs that follow.
-            interpreter.run(batch.clone())
-    # It is the user's model that runs, which may fail in any way.
-    except Exception as error:
-        line = (str(error).splitlines() or [""])[0]
-        raise InputError(
-            f"calibration data of shape {list(batch.shape)} does not go through the model: {line}; give the shape that "
-            f"the model takes, with the batch as first axis"
-        ) from error
+    run_with(interpreter, batch)
     return {node: interpreter.env[node] for node in nodes}
 
 

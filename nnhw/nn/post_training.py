@@ -217,7 +217,7 @@ def _in_front_of_brevitas(
     batches = [batch.to(dtype) for batch in batches]
     if not reads_input_of_brevitas(model, batches[0]):
         raise InputError(
-            f"layer '{layer}' of the model is one of Brevitas, and none of these reads the input as floats; the "
+            f"layer '{layer}' is a Brevitas layer, and no Brevitas layer of the model reads the input as floats; the "
             f"model's own quantizers stay as they are: build it as it is, or give a float model"
         )
     before = _accuracy(model, labelled, dtype)

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from nnhw.errors import InputError, NnhwError
 
-from .calibration import Observed, activation_quantizer, weight_quantizer
+from .calibration import Observed, activation_quantizer, run_with, weight_quantizer
 from .frames import place_of
 from .kinds import (
     AVERAGES,
@@ -57,17 +57,7 @@ def _values(
     All other nodes are sizes. Tensors that do not depend on the input are parameters, or computed from parameters.
     """
     runner = _Watching(graph_module)
-    try:
-        with torch.no_grad():
-            # A clone, as operations in place would change the data for the runs that follow.
-            runner.run(batch.clone())
-    # It is the user's model that runs, which may fail in any way.
-    except Exception as error:
-        line = (str(error).splitlines() or [""])[0]
-        raise InputError(
-            f"calibration data of shape {list(batch.shape)} does not go through the model: {line}; give the shape that "
-            f"the model takes, with the batch as first axis"
-        ) from error
+    run_with(runner, batch)
     depends: set[fx.Node] = set()
     for node in graph_module.graph.nodes:
         name = operation(node, modules)

@@ -18,7 +18,7 @@ from .given import copied
 
 KEEPS_NOTHING = "an accelerator keeps nothing from one image to the next, so leave that out in eval mode"
 APPLY_ONCE = (
-    "an accelerator's weights are fixed: do this once before the model is given to nnhw, and in forward only "
+    "an accelerator's weights are fixed: do this once before you pass the model to nnhw, and guard it in forward with "
     "'if self.training:'"
 )
 

@@ -178,8 +178,8 @@ def _check_margins(region: Region, table: JoinTable, ranges: list[IntType]) -> N
 def _too_many(region: Region, join: Node, count: int) -> str:
     listed = ", ".join(f"{source} in {source.type.int_dtype}" for source in region.sources)
     widest = _widest(region)
-    remedy = f"put a quantizer on the branch of {widest}, or let all of them have numbers of like size, such as by a "
-    remedy += f"normalized input, and scales that are powers of two: their sum needs {MOST_BITS} bits or less"
+    remedy = f"put a quantizer on the branch of {widest}, or give all branches values of similar size, such as by a "
+    remedy += f"normalized input, and scales that are powers of two, so that their sum needs at most {MOST_BITS} bits"
     if isinstance(widest.op, Quantize | Threshold | StepTable):
         remedy = "join fewer of them at a time, with a quantizer behind each join, or use scales that are powers of two"
     return (

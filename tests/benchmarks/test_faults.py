@@ -23,6 +23,7 @@ def case(tmp_path: Path) -> faults.Case:
         graph = ir.GraphBuilder(name)
         codes = graph.input("codes", ir.TensorType(shape, kind))
         ir.save(graph.build([graph.add("same", ir.ops.Reshape(shape), (codes,))]), tmp_path / f"{name}.ir")
+    (tmp_path / "lower.json").write_text('{"input": null}', encoding="utf-8")
     codes = make_codes(faults.POOL, 240)
     other = make_accelerator(240, 5, "77" * 32)
     return faults.Case(

@@ -48,7 +48,7 @@ def test_cli_version() -> None:
 def test_cli_rejects_an_unknown_command() -> None:
     result = nnhw_command("bild")
     assert result.exit_code == 2
-    said = "Usage: No such command 'bild'. Did you mean 'build'? 'root --help' shows what it takes\n"
+    said = "Usage: No such command 'bild'. Did you mean 'build'? see 'root --help'\n"
     assert (result.stdout, result.stderr) == ("", said)
 
 
@@ -121,7 +121,7 @@ def test_cli_build_rejects_a_file_where_a_folder_has_to_be(
         monkeypatch.setenv("NNHW_CACHE", str(tmp_path / "file"))
     result = nnhw_command("build", small_net, "--stop-at", "map", "--out", str(out))
     assert result.exit_code == 1
-    said = "' is a file, and a folder is needed there" if blocked == "--out" else "', which is no folder that can"
+    said = "' is a file, but a folder is needed there" if blocked == "--out" else "', which is no folder that can"
     assert f"{tmp_path / 'file'}{said}" in result.output
     assert "Traceback" not in result.output
 
@@ -325,9 +325,9 @@ EARLY: list[tuple[tuple[str, ...], str]] = [
     (("search", "net.py", "--clock", "500"), "Input: --clock 500 is not possible: the PLL makes at most 270 MHz"),
     (("build", "net.py", "--clock", "-1"), "Input: --clock needs a number of MHz from 0.001 to 10000, given -1"),
     (("build", "net.py", "--link", "none"), "Input: --link is one of 'uart', 'spi', 'ftdi', 'usb', 'ulpi'; given"),
-    (("build", "net.py", "--out", "net.py"), "Error: 'net.py' is a file, and a folder is needed there"),
-    (("export", "c", "net.py", "--out", "net.py"), "Error: 'net.py' is a file, and a folder is needed"),
-    (("search", "net.py", "--out", "net.py"), "Error: 'net.py' is a file, and a folder is needed there"),
+    (("build", "net.py", "--out", "net.py"), "Error: 'net.py' is a file, but a folder is needed there"),
+    (("export", "c", "net.py", "--out", "net.py"), "Error: 'net.py' is a file, but a folder is needed"),
+    (("search", "net.py", "--out", "net.py"), "Error: 'net.py' is a file, but a folder is needed there"),
     (("export", "onnx", "net.py", "--out", "none/a.onnx"), "Input: 'none/a.onnx' cannot be written: there is no"),
     (("ir", "net.py", "--out", "none/a.ir"), "Input: 'none/a.ir' cannot be written: there is no folder 'none'"),
     (("ir", "net.py", "--svg", "a.png"), "Input: 'a.png' must end in .svg"),
@@ -384,15 +384,15 @@ def test_cli_rejects_bits_that_nothing_can_have(bits: str) -> None:
     result = nnhw_command("check", "net.py", "--calibrate", "data.npy", "--weight-bits", bits)
     assert result.exit_code == 2
     assert result.stderr.startswith("Usage: Invalid value for '--weight-bits': ")
-    assert re.search(r"(1<=x<=8|than or equal to [18]); 'root check --help' shows what it takes\n$", result.stderr)
+    assert re.search(r"(1<=x<=8|than or equal to [18]); see 'root check --help'\n$", result.stderr)
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "first"),
     [
-        (("--nope",), 2, "Usage: No such option: --nope; 'root --help' shows what it takes"),
-        (("check",), 2, "Usage: Missing argument 'FILE[:NAME]'; 'root check --help' shows what it takes"),
-        (("export", "nope"), 2, "Usage: No such command 'nope'; 'root export --help' shows what it takes"),
+        (("--nope",), 2, "Usage: No such option: --nope; see 'root --help'"),
+        (("check",), 2, "Usage: Missing argument 'FILE[:NAME]'; see 'root check --help'"),
+        (("export", "nope"), 2, "Usage: No such command 'nope'; see 'root export --help'"),
         (("report", "none"), 1, "Error: 'none' is no build folder"),
         (("check", "none.py"), 1, "Input: model file none.py does not exist"),
     ],
@@ -436,4 +436,4 @@ def test_cli_shows_its_help_without_arguments(command: tuple[str, ...]) -> None:
 
 
 def test_cli_help_lists_the_exit_codes() -> None:
-    assert "Exit codes: 0 done; 1 refused or failed; 2 a mistake" in " ".join(nnhw_command("--help").output.split())
+    assert "Exit codes: 0 success; 1 refused or failed; 2 usage" in " ".join(nnhw_command("--help").output.split())

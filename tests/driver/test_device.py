@@ -10,6 +10,7 @@ from cobs import cobs
 
 import nnhw.driver
 from nnhw import ir
+from nnhw.accelerator import Accelerator
 from nnhw.driver import BatchError, Device
 from nnhw.driver.device import make_pace
 from nnhw.driver.framing import FrameReader, encode_frame
@@ -240,9 +241,9 @@ def test_device_rejects_bytes_for_a_model_of_small_numbers(kind: str) -> None:
     with pytest.raises(InputError) as caught:
         device(given)
     assert str(caught.value) == (
-        "images: they are uint8 with values up to 200, but to the input of this model all values from 1 on are the "
-        "same, as it was made for smaller numbers; give them as the model was trained with them, such as (x / 255)."
-        "astype(np.float32); if the values are meant as they are, x.astype(np.float32)"
+        "images: they are uint8 with values up to 200, but the input of this model does not distinguish values from "
+        "1 on, so it was made for smaller numbers; scale the images as in training, such as (x / 255)."
+        "astype(np.float32), or use x.astype(np.float32) if the values are right as they are"
     )
     assert np.array_equal(device(images.astype(np.float32)), golden(np.minimum(images, 1) * 255, 5) * 0.125)
 
@@ -316,21 +317,25 @@ def test_device_steps_frame_by_frame() -> None:
     assert sum(writes) == -(-5 * 784 // 240)
 
 
-def test_open_takes_a_build_folder(tmp_path: Path) -> None:
+def _build_folder(folder: Path) -> Accelerator:
+    """Write the files of a build that a driver reads; return the accelerator."""
     accelerator = make_accelerator()
-    accelerator.save(tmp_path)
-    head, tail = _parts()
-    ir.save(head, tmp_path / "head.ir")
-    ir.save(tail, tmp_path / "tail.ir")
+    accelerator.save(folder)
+    for graph, name in zip(_parts(), ("head", "tail"), strict=True):
+        ir.save(graph, folder / f"{name}.ir")
+    (folder / "lower.json").write_text('{"input": null}', encoding="utf-8")
+    return accelerator
+
+
+def test_open_takes_a_build_folder(tmp_path: Path) -> None:
+    accelerator = _build_folder(tmp_path)
     codes = make_codes(4)
     with nnhw.driver.open(tmp_path, ModelLink(make_board(accelerator))) as device:
         assert np.array_equal(device(codes * 0.25), golden(codes, 5) * 0.125)
 
 
 def test_open_rejects_sim(tmp_path: Path) -> None:
-    make_accelerator().save(tmp_path)
-    for graph, name in zip(_parts(), ("head", "tail"), strict=True):
-        ir.save(graph, tmp_path / f"{name}.ir")
+    _build_folder(tmp_path)
     with pytest.raises(InputError) as caught:
         nnhw.driver.open(tmp_path, "sim")
     assert str(caught.value) == (

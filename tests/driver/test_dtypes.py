@@ -108,10 +108,10 @@ def test_device_rejects_a_dtype_that_its_results_are_beyond() -> None:
         beyond = (golden(CODES, 5) * 1000.0).ravel()
         first = beyond[abs(beyond) >= 65520][0]
         assert str(caught.value) == (
-            f"images: they are float16, and so would be the results, but {first:g} is beyond its range; give the "
-            "images as float32 or float64"
+            f"images: they are float16, so the results are float16, but {first:g} is out of its range; use "
+            "float32 or float64 images"
         )
-    with pytest.raises(InputError, match="they are bfloat16, and so would be the results, but 1e"):
+    with pytest.raises(InputError, match="they are bfloat16, so the results are bfloat16, but 1e"):
         as_array(torch.zeros(1, dtype=torch.bfloat16))[1](np.array([1e39]))
 
 

@@ -29,8 +29,8 @@ CODES = make_codes(300)
 
 def refused(name: str) -> str:
     return (
-        f"link '{name}': the device belongs to process PARENT, which opened it, and this is process CHILD, which was "
-        "forked since; open a device in this process, or start processes with multiprocessing's 'spawn'"
+        f"link '{name}': the device belongs to process PARENT, which opened it, but this is process CHILD, which was "
+        "forked from it; open a device in this process, or start processes with multiprocessing's 'spawn' method"
     )
 
 
@@ -108,7 +108,8 @@ def test_batch_ends_in_a_process_that_is_forked_in_its_middle() -> None:
 
     assert re.fullmatch(
         r"link 'model': batch stopped after \d+ of 2000 images: the device belongs to process CHILD, which opened it, "
-        r"and this is process \d+, which was forked since; .* \(the finished results are in the exception's 'results'\)"
+        r"but this is process \d+, which was forked from it; .* "
+        r"\(the finished results are in the exception's 'results'\)"
         r"True",
         said_by_child(batch),
     )

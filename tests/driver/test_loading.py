@@ -306,6 +306,7 @@ def save_build(folder: Path, accelerator: Accelerator, program: ProgramImage | N
     accelerator.save(folder)
     for name in ("head", "lower", "tail"):
         ir.save(body(), folder / f"{name}.ir")
+    (folder / "lower.json").write_text('{"input": null}', encoding="utf-8")
     if program is not None:
         (folder / "program.bin").write_bytes(program.data)
 

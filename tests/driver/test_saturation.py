@@ -43,7 +43,7 @@ def test_device_warns_of_inputs_of_another_scale(build: Path) -> None:
 
 def test_strict_device_refuses_inputs_of_another_scale(build: Path) -> None:
     with nnhw.open(build, link="model", strict=True) as device:
-        with pytest.raises(InputError, match=r"^images: .* example data it was 0\.\d%.* \(such as x / 255\)"):
+        with pytest.raises(InputError, match=r"^images: .* but only 0\.\d% of the calibration .* \(such as x / 255\)"):
             device(DATA * 255)
         with pytest.raises(InputError, match="have the lowest code"):
             device(DATA - 1)

@@ -533,7 +533,7 @@ def test_dynamo_refuses_its_open_device_to_a_forked_process(folder: Path) -> Non
         assert same(compiled(given), expected)
 
         def use() -> bool:
-            with pytest.raises(LinkError, match=r"belongs to process \d+, which opened it, and this is process \d+"):
+            with pytest.raises(LinkError, match=r"belongs to process \d+, which opened it, but this is process \d+"):
                 compiled(given)
             return same(compiled(given), expected)
 

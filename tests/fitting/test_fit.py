@@ -316,8 +316,7 @@ def test_advice_tries_the_other_style_then_the_largest_board_then_fewer_bits(mon
         ("ulx3s_25f", "8/8", "streaming"),
     ]
     assert text.startswith("What would fit, of 9 that were mapped\n")
-    rows = [line.strip("│ ").split()[0] for line in text.splitlines() if line.startswith("│")]
-    assert rows[:2] == ["ulx3s_85f", "ulx3s_45f"]
+    assert [line.strip("│ ").split()[0] for line in text.splitlines() if "8/8*" in line] == ["ulx3s_85f", "ulx3s_45f"]
 
 
 def test_advice_claims_nothing_of_what_was_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,7 +324,7 @@ def test_advice_claims_nothing_of_what_was_not_tried(monkeypatch: pytest.MonkeyP
     assert [board for board, _, _ in tried] == ["ulx3s_85f", *["ulx3s_12f"] * 5, *["ulx3s_85f"] * 5]
     assert text.strip() == (
         "Tried without success: ulx3s_85f at 8/8, 8/4, 4/8, 4/4, 2/4, 2/2 bits; ulx3s_12f at 8/4, 4/8, 4/4, 2/4, 2/2 "
-        "bits. Fewer channels, smaller images or fewer layers take less."
+        "bits. Use fewer channels, smaller images or fewer layers."
     )
 
 

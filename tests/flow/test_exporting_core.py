@@ -83,7 +83,7 @@ def test_what_no_core_can_be_made_of_is_said(build: Path, tmp_path: Path) -> Non
     with pytest.raises(BuildError):
         export_core(tmp_path / "nothing")
     (tmp_path / "file").write_text("")
-    with pytest.raises(BuildError, match="is a file, and a folder is needed there; give another with --out"):
+    with pytest.raises(BuildError, match="is a file, but a folder is needed there; give another with --out"):
         export_core(build, out=tmp_path / "file" / "out")
 
 

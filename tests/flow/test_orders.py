@@ -242,7 +242,7 @@ def test_branch_that_waits_for_too_long_is_named() -> None:
             map_body(parts.body, "test", Budget(lc=100_000, ebr=4), target_interval=interval)
         assert str(caught.value) == (
             f"the network does not fit: with the FIFOs between its engines there are {missing} block RAMs too many; "
-            f"in front of 'cat' a branch waits for another in a FIFO of {bits} bits: branches of like length, smaller "
-            "maps, and joins along the channels need less; use fewer channels or fewer bits, or a board with more "
-            "resources ('nnhw boards')"
+            f"in front of 'cat' a branch waits for another in a FIFO of {bits} bits: branches of similar "
+            "length, smaller maps, and joins along the channels need less; use fewer channels or fewer bits, or a "
+            "board with more resources ('nnhw boards')"
         )

@@ -153,7 +153,7 @@ def test_running_file_saves_what_it_prints(
     ("name", "reason"),
     [
         ("file/y.npy", "there is no folder '{folder}/file'; make it, or give another path"),
-        ("folder", "it exists and is no file; give another path"),
+        ("folder", "it exists and is not a file; give another path"),
     ],
 )
 def test_running_file_rejects_to_save_where_it_cannot(

@@ -99,7 +99,7 @@ def test_make_folder_rejects_a_file_in_the_way(tmp_path: Path, name: str) -> Non
     with pytest.raises(BuildError) as caught:
         make_folder(tmp_path / name)
     assert str(caught.value) == (
-        f"'{tmp_path / 'file'}' is a file, and a folder is needed there; give another with --out"
+        f"'{tmp_path / 'file'}' is a file, but a folder is needed there; give another with --out"
     )
 
 
@@ -152,7 +152,7 @@ def test_system_errors_are_messages_but_for_a_reader_that_is_gone(tmp_path: Path
 
 def test_place_of_a_file_rejects_what_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check_file_place(tmp_path / "new")
-    with pytest.raises(InputError, match="it exists and is no file; give another path"):
+    with pytest.raises(InputError, match="it exists and is not a file; give another path"):
         check_file_place(tmp_path)
     with pytest.raises(InputError, match=r"cannot be written: there is no folder '.*/none'; make it, or give another"):
         check_file_place(tmp_path / "none" / "new")

@@ -126,7 +126,7 @@ def test_fits_say_each_reason_once_and_of_small_boards_that_of_the_largest() -> 
     trials += [fit_trial(name, "no engine", supported=False) for name in ("ulx3s_25f", "ulx3s_85f")]
     text = " ".join(printed(render_fits(Fits("net", tuple(trials))), 80).split())
     assert "ulx3s_25f, ulx3s_85f: no engine ice40_hx8k_b_evn: ice40_hx8k_b_evn lacks a lot" in text
-    assert "icestick, icebreaker: smaller, and too small as well; `nnhw fit --board NAME` says what" in text
+    assert "icestick, icebreaker: smaller boards, also too small; `nnhw fit --board NAME` shows what" in text
     assert text.count("lacks a lot") == text.count("no engine") == 1
 
 

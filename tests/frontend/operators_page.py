@@ -87,11 +87,11 @@ the rest is dropped, behind the quantizer.
 An engine for each layer does all of this; a shared engine joins channels alone, takes parts and repeats pixels, and
 permutes what a transposed convolution or a pixel shuffle permutes.
 
-An average divides by the pixels of its window, which may be fewer at the border: then each pixel of each channel has
-steps of its own, so that memory grows with the map.
+Average pooling divides by the number of pixels in the window, which may be smaller at the border. Each pixel of each
+channel then has steps of its own, so memory grows with the size of the map.
 
-Branches that are concatenated in front of a layer may have unlike scales, if all of their numbers are codes of 8 bits
-of one scale, as with scales that are powers of two.
+Branches that are concatenated in front of a layer may have different scales, if all of their values are 8-bit codes of
+one common scale, as with scales that are powers of two.
 
 Branches that are added may have any scales of float32, decimal ones and ones with zero points, too: two branches of 8
 bits, or three of 4, become one sum of integers with factors of up to 9 bits (11 for three), and every combination of
@@ -117,9 +117,9 @@ What is refused, with its place in the model:
   two, quantize, and add the third, or use scales that are powers of two;
 - sums of rescaled codes (TFLite's additions) whose multipliers differ from channel to channel, or of more than two
   branches: one multiplier for each branch, and two branches at a time;
-- choices between values (`torch.where`), sums of branches whose scales have another ratio in each channel, and whatever
-  else is no weighted sum of its branches, if a table of all combinations of codes has more than 4,096 steps: put
-  quantizers of fewer bits on the branches.
+- choices between values (`torch.where`), sums of branches whose scales have a different ratio in each channel, and
+  anything else that is not a weighted sum of its branches, if a table of all combinations of codes has more than 4,096
+  steps: put quantizers of fewer bits on the branches.
 
 ## Functions at their limits
 

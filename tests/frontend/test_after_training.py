@@ -44,8 +44,8 @@ class Nested(Net):
 
 CASES: dict[type[Net], str] = {
     Dropped: (
-        "dropout of the model (LINE) drops values at random, as its argument training is True; use nn.Dropout, or "
-        "F.dropout(x, p, training=self.training), and call model.eval() before torch.export"
+        "dropout of the model (LINE) drops values at random, because its argument training is True; use nn.Dropout, "
+        "or F.dropout(x, p, training=self.training), and call model.eval() before torch.export"
     ),
     FixedBatch: (
         "view of the model (LINE) fixes the batch size to 4, so that no other is possible; use x.flatten(1) or "

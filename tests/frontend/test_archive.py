@@ -256,8 +256,8 @@ def test_load_archive_refuses_an_entry_that_unpacks_to_more_than_it_claims(
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert message == (
-        f"{path} is not a .pt2 archive: its entry 'net/data/weights/weight_99' claims 4 bytes, and unpacks to another "
-        f"number; {SAVE_AGAIN}"
+        f"{path} is not a .pt2 archive: its entry 'net/data/weights/weight_99' claims 4 bytes, but unpacks to a "
+        f"different number; {SAVE_AGAIN}"
     )
     assert peak < 4 << 20
 

@@ -39,9 +39,8 @@ IN_FRONT = (
 
 
 AT_THE_INPUT = (
-    "needs quantized inputs, but reads the model's input as floats; use --calibrate DATA.npy, or "
-    "nnhw.quantize(model, data), which puts a quantizer there, or put one there, such as nnhw.nn.UInt(8, scale=2**-8) "
-    "for an image"
+    "needs quantized inputs, but reads the model's input as floats; add a quantizer there with --calibrate DATA.npy or "
+    "nnhw.quantize(model, data), or put one there yourself, such as nnhw.nn.UInt(8, scale=2**-8) for an image"
 )
 
 
@@ -117,8 +116,8 @@ ERRORS: dict[str, tuple[nn.Module, str]] = {
     "dropout_in_training": (
         Function(lambda m, x: m.fc(functional.dropout(m.sign(x.flatten(1))))),
         (
-            "dropout of the model (HERE) drops values at random, as its argument training is True; use nn.Dropout, or "
-            "F.dropout(x, p, training=self.training), and call model.eval() before torch.export"
+            "dropout of the model (HERE) drops values at random, because its argument training is True; use "
+            "nn.Dropout, or F.dropout(x, p, training=self.training), and call model.eval() before torch.export"
         ),
     ),
     "random": (
@@ -231,7 +230,8 @@ def test_capture_rejects_a_mask_on_weights_in_forward(change: Callable[[Function
         capture(Function(forward), images())
     assert str(caught.value) == (
         f"forward changes 'fc.weight' (test_capture_errors.py:{change.__code__.co_firstlineno + 1}); an accelerator's "
-        f"weights are fixed: do this once before the model is given to nnhw, and in forward only 'if self.training:'"
+        f"weights are fixed: do this once before you pass the model to nnhw, and guard it in forward with "
+        f"'if self.training:'"
     )
 
 
@@ -278,7 +278,7 @@ def test_capture_rejects_a_program_in_training_mode() -> None:
         "  1. batch_norm '3' uses the statistics of the batch (training mode); call model.eval() before export, "
         "and use "
         "track_running_stats=True\n"
-        "  2. dropout '4' drops values at random, as its argument training is True; use nn.Dropout, or "
+        "  2. dropout '4' drops values at random, because its argument training is True; use nn.Dropout, or "
         "F.dropout(x, p, training=self.training), and call model.eval() before torch.export"
     )
 

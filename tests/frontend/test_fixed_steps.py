@@ -121,7 +121,7 @@ def test_mapper_rejects_steps_that_layers_compute() -> None:
     with pytest.raises(MappingError) as caught:
         step_of(split(lower(captured_whole())).body)
     assert "its steps are computed from a whole image by the layers in front of it" in str(caught.value)
-    assert "build the layers in front and the loop as two models" in str(caught.value)
+    assert "build these layers and the loop as two models" in str(caught.value)
 
 
 def test_layers_in_front_and_loop_are_two_models() -> None:
@@ -165,14 +165,14 @@ def test_one_step_rejects_a_value_that_becomes_steps() -> None:
     graph = builder.build(last)
     values = np.arange(-8, 4).reshape(1, 4, 3)
     np.testing.assert_array_equal(run(graph, [values])[0], [[1, 2, 3]])
-    with pytest.raises(IrError, match=r"as_steps 'rows' .* makes steps of a whole value, so all of it must be there"):
+    with pytest.raises(IrError, match=r"as_steps 'rows' .* turns a whole value into steps, so all of it is needed"):
         one_step(graph)
 
 
 def test_as_steps_rejects_sequences() -> None:
     builder = Builder("net")
     steps = builder.input("x", (4, 3), -8, 7, is_sequence=True)
-    with pytest.raises(IrError, match="as_steps needs a value with an axis that is no sequence, got"):
+    with pytest.raises(IrError, match="as_steps needs a value with at least one axis, not a sequence, got"):
         steps.as_steps()
 
 

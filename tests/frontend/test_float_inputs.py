@@ -113,7 +113,7 @@ def test_quantizer_stands_behind_what_prepares_the_input() -> None:
     assert np.array_equal(run(lower(graph), images)[0], evaluator(made)(images).result)
 
 
-def test_added_quantizer_is_compared_with_the_files_own_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_added_quantizer_is_compared_with_the_files_own_evaluation() -> None:
     model, example = cases.loaded(jets())
     made = nnhw.quantize(model, data(0.0, 6), example_input=example)
     made.x_quantized.scale *= 1.5
@@ -126,8 +126,8 @@ def test_check_says_what_to_do_and_what_was_added(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", data(0.0, 6).numpy())
     said = CliRunner().invoke(app, ["check", str(tmp_path / "jets.onnx")]).output
     assert (
-        "matmul 'the_h' needs quantized inputs, but reads the model's input as floats; use --calibrate DATA.npy, or "
-        "nnhw.quantize(model, data), which puts a quantizer there"
+        "matmul 'the_h' needs quantized inputs, but reads the model's input as floats; add a quantizer there with "
+        "--calibrate DATA.npy or nnhw.quantize(model, data)"
     ) in " ".join(said.split())
     arguments = ["check", str(tmp_path / "jets.onnx"), "--calibrate", str(tmp_path / "x.npy"), "--act-bits", "5"]
     result = CliRunner().invoke(app, arguments)
@@ -201,6 +201,6 @@ def test_quantized_model_of_brevitas_is_refused() -> None:
     with pytest.raises(InputError) as raised:
         nnhw.quantize(model, example)
     assert str(raised.value) == (
-        "layer '0' of the model is one of Brevitas, and none of these reads the input as floats; the model's own "
+        "layer '0' is a Brevitas layer, and no Brevitas layer of the model reads the input as floats; the model's own "
         "quantizers stay as they are: build it as it is, or give a float model"
     )

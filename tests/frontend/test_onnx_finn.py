@@ -210,9 +210,9 @@ def test_first_of_equal_greatest_numbers_is_taken(version: int) -> None:
 @pytest.mark.parametrize(
     ("kind", "weights", "said"),
     [
-        ("INT2", np.full((6, 5), 2, np.float32), "INT2, but holds 2; annotate it as what it is"),
-        ("INT4", np.full((6, 5), 0.5, np.float32), "INT4, but holds 0.5; annotate it as what it is"),
-        ("BIPOLAR", np.zeros((6, 5), np.float32), "BIPOLAR, but holds 0; annotate it as what it is"),
+        ("INT2", np.full((6, 5), 2, np.float32), "INT2, but holds 2; correct the annotation"),
+        ("INT4", np.full((6, 5), 0.5, np.float32), "INT4, but holds 0.5; correct the annotation"),
+        ("BIPOLAR", np.zeros((6, 5), np.float32), "BIPOLAR, but holds 0; correct the annotation"),
         ("INT32", None, "INT32, but codes have 1 to 16 bits; use fewer"),
     ],
 )
@@ -227,7 +227,7 @@ def test_annotation_that_is_no_type_is_refused(kind: str) -> None:
     with pytest.raises(NnhwError) as raised:
         cases.loaded(perceptron(kind))
     assert str(raised.value) == (
-        f"the input 'x' is annotated as {kind}, which is no type of FINN; use INT<bits>, UINT<bits>, BIPOLAR, TERNARY, "
+        f"the input 'x' is annotated as {kind}, which is not a FINN type; use INT<bits>, UINT<bits>, BIPOLAR, TERNARY, "
         f"BINARY, FIXED<bits,int_bits> or FLOAT32"
     )
 
@@ -235,8 +235,8 @@ def test_annotation_that_is_no_type_is_refused(kind: str) -> None:
 @pytest.mark.parametrize(
     ("op", "said"),
     [
-        ("Im2Col", "is a step of FINN's way to hardware; give the file from before LowerConvsToMatMul"),
-        ("XnorPopcountMatMul", "counts equal bits, a step of FINN's way to hardware; give the file from before that"),
+        ("Im2Col", "is a step of FINN's own hardware flow; use the file from before LowerConvsToMatMul"),
+        ("XnorPopcountMatMul", "counts equal bits, a step of FINN's own hardware flow; use the file from before it"),
         ("QuantAvgPool2d", "cuts bits off the sum of a window; use AveragePool and a Quant, or Trunc"),
     ],
 )
@@ -263,5 +263,5 @@ def test_other_selections_of_numbers_are_refused(facts: dict[str, int]) -> None:
     with pytest.raises(NnhwError) as raised:
         cases.loaded(made)
     assert str(raised.value) == (
-        "TopK 'the_y' has k=[1], takes the least, or is along the batch; use k=1, largest=1 and axis=-1"
+        "TopK 'the_y' has k=[1], takes the smallest values, or runs along the batch; use k=1, largest=1 and axis=-1"
     )

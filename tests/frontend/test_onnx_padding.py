@@ -112,8 +112,8 @@ def test_same_padding_with_dilations_is_refused(op: str) -> None:
     facts = {"kernel_shape": [2, 3], "dilations": [3, 2], "auto_pad": "SAME_LOWER"}
     names, constants = (["w"], {"w": whole(3, 2, 2, 3)}) if op == "Conv" else ([], {})
     said = (
-        f"{op} 'the_y' has auto_pad='SAME_LOWER' and dilations=[3, 2], which ONNX Runtime does not pad as ONNX has it; "
-        f"export it with pads"
+        f"{op} 'the_y' has auto_pad='SAME_LOWER' and dilations=[3, 2], which ONNX Runtime does not pad as ONNX "
+        f"specifies; export it with pads"
     )
     with pytest.raises(NnhwError) as raised:
         cases.loaded(cases.model([cases.node(op, "x", *names, "y", **facts)], ("n", 2, 7, 8), constants))
@@ -157,7 +157,7 @@ def test_transposed_convolution_cuts_off_as_its_file_says(facts: dict[str, Any])
         ),
         (
             {"strides": [2, 2], "pads": [1, 0, 0, 0], "output_padding": [1, 1]},
-            "adds [2, 1] elements behind, but less than [2, 2] can be added; put Pad behind it",
+            "adds [2, 1] elements at the end, but fewer than [2, 2] can be added; put Pad behind it",
         ),
     ],
 )

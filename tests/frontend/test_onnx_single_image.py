@@ -109,17 +109,17 @@ def test_open_batch_is_flattened_at_an_axis_behind_axes_of_one() -> None:
         (
             [("Squeeze", {}, [0]), ("Relu", {}, None)],
             (
-                "Relu 'the_y' reads a value of the shape [2, 3, 4], from which the axis of the batch is gone; keep the "
+                "Relu 'the_y' reads a value of shape [2, 3, 4] without the batch axis; keep the "
                 "batch as first axis, or put Reshape or Unsqueeze in front of it"
             ),
         ),
         (
             [("Reshape", {}, [5, -1])],
-            "Reshape 'the_y' makes the shape [5, -1] of one of the shape [1, 2, 3, 4]; export the model again",
+            "Reshape 'the_y' cannot reshape [1, 2, 3, 4] to [5, -1]; export the model again",
         ),
         (
             [("Squeeze", {}, [1])],
-            "Squeeze 'the_y' removes the axes [1] of the shape [1, 2, 3, 4]; give axes that have the size 1",
+            "Squeeze 'the_y' removes the axes [1] of the shape [1, 2, 3, 4]; give axes of size 1",
         ),
         (
             [("Transpose", {"perm": [0, 1, 1, 2]}, None)],
@@ -184,6 +184,5 @@ def test_evaluation_of_another_number_of_images_is_an_error(monkeypatch: pytest.
     with pytest.raises(NnhwError) as raised:
         evaluator(model)(np.zeros((3, *SHAPE[1:]), np.float32))
     assert str(raised.value) == (
-        "the file makes 1 parts of tensor 'y' of 3 images, so the size of the batch is written into it; export it with "
-        "an open batch"
+        "the file makes 1 parts of tensor 'y' from 3 images, so its batch size is fixed; export it with an open batch"
     )

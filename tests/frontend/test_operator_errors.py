@@ -58,8 +58,8 @@ ERRORS: dict[str, tuple[Callable[[Net, torch.Tensor], torch.Tensor], str]] = {
     "concat_of_unlike_scales": (
         lambda m, x: m.patch(torch.cat([x[:, :1], Int(5, 0.3)(x[:, 1:])], 1)),
         (f"conv2d 'patch' (HERE) needs quantized inputs, but cat {HERE} joins codes of the scales 0.125 and 0.3, whose "
-        "numbers are not all codes of 8 bits of any one scale; put one quantizer behind it, or give the quantizers of "
-        "its branches one scale"),
+        "values are not all 8-bit codes of one common scale; put one quantizer behind it, or give the quantizers of "
+        "its branches the same scale"),
     ),
     "unequal_average": (
         lambda m, x: functional.adaptive_avg_pool2d(x, (2, 3)),
@@ -260,8 +260,8 @@ ERRORS: dict[str, tuple[Callable[[Net, torch.Tensor], torch.Tensor], str]] = {
     ),
     "softmax_of_floats": (
         lambda m, x: m.codes(integer_softmax(x + x.mT, m.step, None, 64, 3, 8, 255)),
-        (f"integer_softmax {HERE} needs quantized inputs, but there is no quantizer in front of it; put one there, "
-        "such as nnhw.nn.QuantIdentity(8, scale='observed')"),
+        (f"integer_softmax {HERE} needs quantized inputs, but reads add {HERE}, which joins values and has no quantizer "
+        "behind it; put one there, such as nnhw.nn.QuantIdentity(8, scale='observed')"),
     ),
     "stack_of_the_batch": (
         lambda m, x: torch.stack([x, x])[:],

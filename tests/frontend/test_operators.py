@@ -107,7 +107,7 @@ def test_shaped_constant_rejects_what_has_an_axis_of_steps() -> None:
     with pytest.raises(CaptureError) as caught:
         shaped_constant(call, (3,))
     assert str(caught.value) == (
-        "expand_as 'net' (net.py:3) makes the shape [batch, 3] of a constant of shape [1, 1, 3]; give the constant the "
+        "expand_as 'net' (net.py:3) cannot expand a constant of shape [1, 1, 3] to [batch, 3]; give the constant the "
         "shape of one image, with a first axis of size 1"
     )
 

@@ -78,7 +78,7 @@ def test_difference_whose_code_is_in_the_new_field_alone_is_no_sum() -> None:
 @pytest.mark.parametrize("fields", [(3, 41), (41, 3), (127, 41), (-1, 41), (41, -1)])
 def test_reading_rejects_two_codes_of_one_operator(fields: tuple[int, int]) -> None:
     assert refusal(coded("SUB", lambda _: fields)) == (
-        f"net.tflite states two numbers of one operator, {fields[0]} in the old field and {fields[1]} in the new one; "
+        f"net.tflite states two codes for one operator, {fields[0]} in the old field and {fields[1]} in the new one; "
         f"convert it again"
     )
 
@@ -86,8 +86,7 @@ def test_reading_rejects_two_codes_of_one_operator(fields: tuple[int, int]) -> N
 def test_reading_rejects_options_of_another_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(tflite_models.OPTIONS, "SUB", "AddOptions")
     assert refusal(joined("SUB")) == (
-        "net.tflite has the operator SUB 'net/sub_2' with AddOptions, which are options of another operator; convert "
-        "it again"
+        "net.tflite has the operator SUB 'net/sub_2' with AddOptions, the options of another operator; convert it again"
     )
 
 
@@ -108,7 +107,7 @@ def test_reading_rejects_an_option_that_is_not_known(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(tflite, "MulOptionsStart", lambda builder: builder.StartObject(6))
     monkeypatch.setattr(tflite, "MulOptionsEnd", end)
     assert refusal(FILES["mul_number"]()) == (
-        "net.tflite has an operator MUL with its option number 5, which nnhw does not know; convert the model by an "
+        "net.tflite has an operator MUL with option number 5, which nnhw does not know; convert the model with an "
         "older version of TensorFlow, or use a newer nnhw"
     )
 
@@ -173,7 +172,7 @@ def test_each_field_that_is_read_wrongly_is_noticed(what: str, monkeypatch: pyte
     data = file.bytes()
     monkeypatch.setattr(getattr(tflite, table), method, wrong)
     message = (
-        rf"^net\.tflite: the file.*\.{what.replace('.', chr(92) + '.')}.* is .* by the package tflite, and .* by the "
+        rf"^net\.tflite: the file.*\.{what.replace('.', chr(92) + '.')}.* is .* as read by the package tflite, but "
     )
     with pytest.raises(ExactnessError, match=message):
         parse_model(data, "net.tflite")
@@ -186,8 +185,8 @@ def test_an_operator_that_is_read_wrongly_is_noticed(monkeypatch: pytest.MonkeyP
     with pytest.raises(ExactnessError) as raised:
         parse_model(file.bytes(), "net.tflite")
     assert str(raised.value) == (
-        "net.tflite: the file.operators[0].kind is RELU6 by the package tflite, and RELU by the places of its fields "
-        "in the file; this is a mistake of nnhw or of that package, please report the file"
+        "net.tflite: the file.operators[0].kind is RELU6 as read by the package tflite, but RELU as read from "
+        "the positions of the fields; this is a bug in nnhw or in that package, please report the file"
     )
 
 
@@ -246,15 +245,15 @@ MEAN = {"extra": [lambda f: f.integers(1, 2)], "scale": 0.03}
 TWICE: dict[str, tuple[Callable[[], File], str]] = {
     "depth multiplier": (
         lambda: _depthwise(DepthMultiplier=3),
-        "states a depth multiplier of 3, and makes 4 of 2 channels; convert it again",
+        "states a depth multiplier of 3, but makes 4 channels of 2; convert it again",
     ),
     "axes that are kept": (lambda: _dense((1, 3, 5)), "where rows of an image become images; keep its axes"),
     "axes of a dense layer": (
         lambda: _dense((1, 5, 3), KeepNumDims=True),
-        "gives the shape [3, 5], and the file states [5, 3]; convert the model again",
+        "gives the shape [3, 5], but the file states [5, 3]; convert the model again",
     ),
-    "reshape": (lambda: _reshaped(1, 11), "asks for the shape [1, 11], and makes [1, 12]; convert the model again"),
-    "axes of a reshape": (lambda: _reshaped(-1), "asks for the shape [-1], and makes [1, 12]; convert the model again"),
+    "reshape": (lambda: _reshaped(1, 11), "asks for the shape [1, 11], but makes [1, 12]; convert the model again"),
+    "axes of a reshape": (lambda: _reshaped(-1), "asks for the shape [-1], but makes [1, 12]; convert the model again"),
     "padding of SAME": (
         lambda: _transposed("SAME"),
         "makes 8 of 4 with a kernel of 3, stride 2 and padding VALID; convert it again",
@@ -265,21 +264,21 @@ TWICE: dict[str, tuple[Callable[[], File], str]] = {
     ),
     "parts": (
         lambda: _split(NumSplits=4),
-        "cuts [1, 4, 4, 4] along axis 3 into 4 parts, and has 2 results; as many equal parts are needed",
+        "splits [1, 4, 4, 4] along axis 3 into 4 parts, and has 2 results; it needs one result for each of the equal",
     ),
-    "shapes of parts": (_uneven_split, "gives parts of shape [1, 4, 4, 2], and the file states [1, 4, 4, 1]"),
+    "shapes of parts": (_uneven_split, "gives parts of shape [1, 4, 4, 2], but the file states [1, 4, 4, 1]"),
     "axes of a mean": (
         lambda: behind("MEAN", shape=(1, 1, 1, 4), **MEAN),
-        "gives the shape [4], and the file states [1, 1, 4]; convert the model again",
+        "gives the shape [4], but the file states [1, 1, 4]; convert the model again",
     ),
     "axes of a slice": (
         lambda: _sliced((1, 1, 4, 4), ShrinkAxisMask=2),
-        "gives the shape [4, 4], and the file states [1, 4, 4]; convert the model again",
+        "gives the shape [4, 4], but the file states [1, 4, 4]; convert the model again",
     ),
     **{
         f"elements of {kind}": (
             lambda kind=kind: _of_other_shape(kind),
-            "gives the shape [12], and the file states [6]",
+            "gives the shape [12], but the file states [6]",
         )
         for kind in ("RELU", "SOFTMAX", "LOGISTIC", "MAXIMUM", "QUANTIZE")
     },
@@ -341,18 +340,19 @@ BEYOND = {
     "SVDF": "keeps the frames of earlier calls in the state of a filter over time (SVDF 'net/svdf_1'); write that "
     f"filter as a convolution over the whole window of frames, and convert again ({STATES})",
     "VAR_HANDLE": "keeps a state in variables from one call to the next (VAR_HANDLE 'net/var_handle_1'); an "
-    "accelerator of a TFLite file keeps nothing from one image to the next: convert the model as it is before it is "
-    f"made a streaming one, so that one call gets the whole window ({STATES})",
+    "accelerator built from a TFLite file keeps nothing from one image to the next: convert the model before it is "
+    f"made streaming, so that one call gets the whole window ({STATES})",
     "UNIDIRECTIONAL_SEQUENCE_LSTM": "has recurrent layers, which keep a state from one step to the next "
     "(UNIDIRECTIONAL_SEQUENCE_LSTM 'net/unidirectional_sequence_lstm_1'); write the network in PyTorch with "
-    "nnhw.nn.QuantLSTM, QuantGRU or QuantRNN, which are built (docs/sequences.md)",
+    "nnhw.nn.QuantLSTM, QuantGRU or QuantRNN, which are supported (docs/sequences.md)",
     "WHILE": "has loops or branches, whose bodies are graphs of their own (WHILE 'net/while_1'); unroll them before it "
     "is converted, or write a recurrent network in PyTorch (docs/sequences.md)",
     "ethos-u": "was compiled for an Arm Ethos-U: its layers are commands of that device (CUSTOM (ethos-u) "
-    f"'net/ethos-u_1'); give the .tflite file from before the compiler vela ({DEVICES})",
+    f"'net/ethos-u_1'); use the .tflite file that was the input of vela ({DEVICES})",
     "edgetpu-custom-op": "was compiled for a Coral Edge TPU: its layers are commands of that device (CUSTOM "
-    f"(edgetpu-custom-op) 'net/edgetpu-custom-op_1'); give the .tflite file from before edgetpu_compiler ({DEVICES})",
-    "FlexErf": "has operators of TensorFlow itself, which TFLite does not compute (CUSTOM (FlexErf) 'net/flexerf_1'); "
+    f"(edgetpu-custom-op) 'net/edgetpu-custom-op_1'); use the .tflite file that was the input of edgetpu_compiler "
+    f"({DEVICES})",
+    "FlexErf": "has TensorFlow operators, which are not part of TFLite (CUSTOM (FlexErf) 'net/flexerf_1'); "
     "convert it with TFLITE_BUILTINS_INT8 alone, without SELECT_TF_OPS (docs/tflite.md, 'From Keras and QKeras')",
 }
 

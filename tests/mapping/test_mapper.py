@@ -267,12 +267,12 @@ def test_overrides_reject_a_folding_that_does_not_divide() -> None:
 def test_mapper_rejects_a_network_that_does_not_fit() -> None:
     with pytest.raises(MappingError) as caught:
         map_body(make_body((784,), BIPOLAR, [LayerSpec(256), LayerSpec(10, steps=0)]), "test", Budget(lc=900, ebr=10))
-    message = re.sub(r"takes [\d,]+ logic cells", "takes N logic cells", str(caught.value))
+    message = re.sub(r"takes [\d,]+ of", "takes N of", str(caught.value))
     assert re.sub("about [0-9]+%", "about N%", message) == (
         "the network does not fit: its weights are 203,264 bits, but the 10 block RAMs that the board leaves to the "
-        "engines hold 40,960; with weights in logic, too, the smallest mapping takes N logic cells of 900; the largest "
-        "layer is 'layer0' (net.py:10) with 200,704 weight bits; about N% of the network's present size would fit "
-        "so; use fewer channels or fewer bits, or a board with more resources ('nnhw boards')"
+        "engines hold 40,960; with weights in logic as well, the smallest mapping takes N of 900 logic cells; the "
+        "largest layer is 'layer0' (net.py:10) with 200,704 weight bits; about N% of the network's present size would "
+        "fit; use fewer channels or fewer bits, or a board with more resources ('nnhw boards')"
     )
 
 

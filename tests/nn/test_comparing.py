@@ -84,8 +84,8 @@ def test_quantize_rejects_a_hook_of_all_modules() -> None:
     finally:
         handle.remove()
     assert problem == (
-        f"nnhw.quantize follows another computation than the model's, from layer '0' (Linear) on: a hook "
-        f"({HERE}:{doubled.__code__.co_firstlineno}) changes what it reads or gives; do that in forward, and remove "
+        f"nnhw.quantize traced a different computation than the model's, starting at layer '0' (Linear): a hook "
+        f"({HERE}:{doubled.__code__.co_firstlineno}) changes its input or output; do that in forward, and remove "
         f"the hook"
     )
 
@@ -154,9 +154,9 @@ class HasLength(Branching):
 def test_quantize_rejects_a_branch_on_the_kind_of_the_input(kind: type[Branching]) -> None:
     line = Branching.end.__code__.co_firstlineno + 3
     assert problem_of(kind()) == (
-        f"nnhw.quantize follows another computation than the model's, from mul of the model ({HERE}:{line}) on, which "
-        f"layer 'last' (Linear, {HERE}:{line}) reads: a branch of forward goes another way for the stand-ins of "
-        f"tensors with which it is traced; leave out what asks for the type or the length of a value"
+        f"nnhw.quantize traced a different computation than the model's, starting at mul of the model ({HERE}:{line}), "
+        f"which layer 'last' (Linear, {HERE}:{line}) reads: a branch in forward goes a different way for the proxies "
+        f"that replace tensors during tracing; remove code that checks the type or the length of a value"
     )
 
 
@@ -195,7 +195,7 @@ class Assigned(Branching):
 
 
 FIXED = (
-    "an accelerator's weights are fixed: do this once before the model is given to nnhw, and in forward only "
+    "an accelerator's weights are fixed: do this once before you pass the model to nnhw, and guard it in forward with "
     "'if self.training:'"
 )
 KEPT = "an accelerator keeps nothing from one image to the next, so leave that out in eval mode"

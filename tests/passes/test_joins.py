@@ -199,8 +199,8 @@ def test_joins_reject_two_accumulators_of_unlike_scales() -> None:
     assert message_of(net.build(net.then(Add(), *net.values), Quantize(0, 15), 1.0)) == (
         "add 'add' (net.py:9) joins 2 branches before quantizer 'quantize', whose integers have 8592035841 "
         "combinations, too many to evaluate: input 'a' in int -1048576..1048576, input 'b' in int -2048..2048; put a "
-        "quantizer on the branch of input 'a', or let all of them have numbers of like size, such as by a normalized "
-        "input, and scales that are powers of two: their sum needs 40 bits or less"
+        "quantizer on the branch of input 'a', or give all branches values of similar size, such as by a normalized "
+        "input, and scales that are powers of two, so that their sum needs at most 40 bits"
     )
 
 

@@ -219,7 +219,7 @@ def _resources(report: Report) -> NumberTable:
 
 
 def _frame(report: Report) -> NumberTable:
-    table = NumberTable(f"Cycles of {report['frame']}s", "", "predicted", "simulated")
+    table = NumberTable(f"Cycles per {report['frame']}", "", "predicted", "simulated")
     for name, what in (("interval", "from one to the next"), ("latency", "from input to result")):
         row = report["cycles"][name]
         table.row(f"{name}: {what}", _cycles(row["predicted"]), _cycles(row["simulated"]))
@@ -305,8 +305,8 @@ def _remarks(report: Report) -> Iterator[str]:
     if interval["simulated"] not in (None, interval["predicted"]):
         found, expected = _cycles(interval["simulated"]), _cycles(interval["predicted"])
         yield (
-            f"The interval of {found} cycles is the mean of the later half of {exact['rtl_samples']} simulated frames, "
-            f"too few for the long run's {expected}."
+            f"The simulated interval of {found} cycles is the mean over the later half of {exact['rtl_samples']} "
+            f"frames, too few to show the long-run interval of {expected}."
         )
     yield from _savings(report["savings"] or {})
     if style:
@@ -356,9 +356,9 @@ def _rounding(exact: Mapping[str, Any], name: str, precision: str) -> Iterator[s
     if ties:
         parts.append(f"with a value at a tie between two codes on {_count(ties)} of {samples}")
     yield (
-        f"On {_count(exact[f'{name}_ir'])} of {samples} samples PyTorch in {precision} gives another result than the "
-        f"hardware, which computes the exact values{': ' if parts else ''}{', '.join(parts)}. Rounding in PyTorch's "
-        "sums and functions is the only reason: a difference beyond the bound of that rounding stops a build."
+        f"On {_count(exact[f'{name}_ir'])} of {samples} samples PyTorch in {precision} differs from the hardware, "
+        f"which computes the exact values{': ' if parts else ''}{', '.join(parts)}. The only cause is rounding in "
+        "PyTorch's sums and functions: a difference beyond the bound of that rounding stops a build."
     )
 
 

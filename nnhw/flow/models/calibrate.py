@@ -53,7 +53,7 @@ def make_calibration(
     """
     for name, bits in (("weight-bits", weight_bits), ("act-bits", act_bits)):
         if not 1 <= bits <= BITS_MAX:
-            raise InputError(f"--{name} needs a whole number from 1 to {BITS_MAX}, given {bits}")
+            raise InputError(f"--{name} must be a whole number from 1 to {BITS_MAX}, got {bits}")
     if data is None:
         if evaluate or labels or (weight_bits, act_bits) != (Calibration.weight_bits, Calibration.act_bits):
             raise InputError(

@@ -102,7 +102,7 @@ def check_folder_place(folder: Path) -> None:
     # What is nearest to the folder decides; the folders behind it do not exist yet.
     path = next((path for path in (folder, *folder.parents) if path.exists()), Path())
     if not path.is_dir():
-        raise BuildError(f"'{path}' is a file, and a folder is needed there; give another with --out")
+        raise BuildError(f"'{path}' is a file, but a folder is needed there; give another with --out")
     if not os.access(path, os.W_OK | os.X_OK):
         raise BuildError(f"folder '{path}' cannot be written: it is protected; give another with --out")
 
@@ -116,7 +116,7 @@ def check_file_place(path: Path) -> None:
     """
     folder = path.parent
     if path.exists() and not path.is_file():  # a device would be replaced by the file
-        raise InputError(f"'{path}' cannot be written: it exists and is no file; give another path")
+        raise InputError(f"'{path}' cannot be written: it exists and is not a file; give another path")
     if not folder.is_dir():
         raise InputError(f"'{path}' cannot be written: there is no folder '{folder}'; make it, or give another path")
     if not os.access(folder, os.W_OK | os.X_OK):

@@ -242,7 +242,9 @@ def top(node: OnnxNode) -> list[Value]:
     axis = node.axis(node.take("axis", -1), len(x.shape))
     node.take("sorted")
     if count not in (1, [1]) or not node.take("largest", 1) or not axis:
-        raise node.refusal(f"has k={count}, takes the least, or is along the batch; use k=1, largest=1 and axis=-1")
+        raise node.refusal(
+            f"has k={count}, takes the smallest values, or runs along the batch; use k=1, largest=1 and axis=-1"
+        )
     number = node.emit(UnaryNode(torch.amax, dim=axis, keepdim=True), x, result=1)
     return [number, node.emit(UnaryNode(torch.argmax, dim=axis, keepdim=True), x)]
 

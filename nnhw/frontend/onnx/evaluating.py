@@ -77,8 +77,8 @@ def _check_counts(name: str, made: Sequence[int], given: Sequence[int]) -> None:
     for results, count in zip(made, given, strict=True):
         if results != count:
             raise InputError(
-                f"the file makes {results} parts of tensor '{name}' of {count} images, so the size of the batch is "
-                f"written into it; export it with an open batch"
+                f"the file makes {results} parts of tensor '{name}' from {count} images, so its batch size is fixed; "
+                f"export it with an open batch"
             )
 
 

@@ -44,7 +44,7 @@ def quantizer_of(kind: str) -> Quantizer | None:
         if _NO_CODES.fullmatch(kind):
             return None
         raise CaptureError(
-            f"is annotated as {kind}, which is no type of FINN; use INT<bits>, UINT<bits>, BIPOLAR, TERNARY, BINARY, "
+            f"is annotated as {kind}, which is not a FINN type; use INT<bits>, UINT<bits>, BIPOLAR, TERNARY, BINARY, "
             f"FIXED<bits,int_bits> or FLOAT32"
         )
     bits = int(integers[2] if integers else fixed[1])  # type: ignore[index]  # one of them matched
@@ -78,7 +78,7 @@ def weights_of(node: OnnxNode, place: int = 1) -> Value:
     fits &= (codes != 0) | (not quantizer.bipolar)
     if not fits.all():
         wrong = float(value.array[~fits].reshape(-1)[0])
-        raise node.refusal(f"{what} is annotated as {kind}, but holds {wrong:.9g}; annotate it as what it is")
+        raise node.refusal(f"{what} is annotated as {kind}, but holds {wrong:.9g}; correct the annotation")
     convention = quantizer.qmin, quantizer.qmax, PER_TENSOR, quantizer.bipolar, "half_even", False, False
     layer = QuantizedWeight(value.array, QuantizeNode(np.array(scale), np.zeros(1), convention))
     return node.tap(node.emit(layer, result=place, constant=True), value.name)

@@ -90,7 +90,7 @@ def _resolved(node: OnnxNode, target: Sequence[int], given: Sequence[int]) -> li
     known = math.prod(size for size in sizes if size != -1)
     sizes = [math.prod(given) // known if size == -1 and known else size for size in sizes]
     if math.prod(sizes) != math.prod(given) or min(sizes, default=1) < 1:
-        raise node.refusal(f"makes the shape {list(target)} of one of the shape {list(given)}; export the model again")
+        raise node.refusal(f"cannot reshape {list(given)} to {list(target)}; export the model again")
     return sizes
 
 
@@ -170,7 +170,7 @@ def squeeze(node: OnnxNode) -> Value:
         first = 0 if _is_single(node, x) or x.constant else 1
         axes = [axis for axis, size in enumerate(given) if size == 1 and axis >= first]
     if any(given[axis] != 1 for axis in axes):
-        raise node.refusal(f"removes the axes {axes} of the shape {list(given)}; give axes that have the size 1")
+        raise node.refusal(f"removes the axes {axes} of the shape {list(given)}; give axes of size 1")
     if _is_single(node, x) and (x.bare or 0 in axes):
         return _single(node, x, [size for axis, size in enumerate(given) if axis not in axes])
     if 0 in axes and not x.constant:

@@ -112,7 +112,7 @@ def transposed_convolution(node: OnnxNode) -> Value:
     extra = [more + front - back for more, front, back in zip(extra, pads[:rank], pads[rank:], strict=True)]
     steps = [max(pair) for pair in zip(strides, dilations, strict=True)]
     if any(more >= step for more, step in zip(extra, steps, strict=True)):
-        raise node.refusal(f"adds {extra} elements behind, but less than {steps} can be added; put Pad behind it")
+        raise node.refusal(f"adds {extra} elements at the end, but fewer than {steps} can be added; put Pad behind it")
     options: dict[str, Any] = {
         "stride": tuple(strides),
         "padding": tuple(pads[:rank]),
@@ -242,8 +242,8 @@ def padding_of(
     # ONNX Runtime refuses such convolutions, and pads such poolings as if they had no dilations.
     if any(dilation != 1 for dilation in dilations):
         raise node.refusal(
-            f"has auto_pad='{auto}' and dilations={list(dilations)}, which ONNX Runtime does not pad as ONNX has it; "
-            f"export it with pads"
+            f"has auto_pad='{auto}' and dilations={list(dilations)}, which ONNX Runtime does not pad as ONNX "
+            f"specifies; export it with pads"
         )
     totals = [
         max((-(-size // stride) - 1) * stride + taps - size, 0)

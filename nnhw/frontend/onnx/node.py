@@ -108,8 +108,8 @@ class OnnxNode:
             return self.builder.constant_step(self, value, place)
         if value.bare and not bare:
             raise self.refusal(
-                f"reads a value of the shape {list(value.file_shape)}, from which the axis of the batch is gone; keep "
-                f"the batch as first axis, or put Reshape or Unsqueeze in front of it"
+                f"reads a value of shape {list(value.file_shape)} without the batch axis; keep the batch as first "
+                f"axis, or put Reshape or Unsqueeze in front of it"
             )
         return value
 

@@ -34,8 +34,8 @@ class Beyond:
 
 
 WINDOW = (
-    "an accelerator of a TFLite file keeps nothing from one image to the next: convert the model as it is before it is "
-    "made a streaming one, so that one call gets the whole window"
+    "an accelerator built from a TFLite file keeps nothing from one image to the next: convert the model before it is "
+    "made streaming, so that one call gets the whole window"
 )
 """What to do about a file whose tensors keep a state."""
 _ALL = (
@@ -53,7 +53,7 @@ _ALL = (
     ),
     Beyond(
         "has recurrent layers, which keep a state from one step to the next",
-        "write the network in PyTorch with nnhw.nn.QuantLSTM, QuantGRU or QuantRNN, which are built",
+        "write the network in PyTorch with nnhw.nn.QuantLSTM, QuantGRU or QuantRNN, which are supported",
         "docs/sequences.md",
         (
             "UNIDIRECTIONAL_SEQUENCE_LSTM",
@@ -72,19 +72,19 @@ _ALL = (
     ),
     Beyond(
         "was compiled for an Arm Ethos-U: its layers are commands of that device",
-        "give the .tflite file from before the compiler vela",
+        "use the .tflite file that was the input of vela",
         f"{_PAGE}, 'Files for another device'",
         ("CUSTOM (ethos-u)",),
     ),
     Beyond(
         "was compiled for a Coral Edge TPU: its layers are commands of that device",
-        "give the .tflite file from before edgetpu_compiler",
+        "use the .tflite file that was the input of edgetpu_compiler",
         f"{_PAGE}, 'Files for another device'",
         ("CUSTOM (edgetpu-custom-op)",),
     ),
 )
 _FLEX = Beyond(
-    "has operators of TensorFlow itself, which TFLite does not compute",
+    "has TensorFlow operators, which are not part of TFLite",
     "convert it with TFLITE_BUILTINS_INT8 alone, without SELECT_TF_OPS",
     f"{_PAGE}, 'From Keras and QKeras'",
     (),

@@ -142,7 +142,7 @@ def depthwise(site: Site) -> nn.Module:
     stated, outputs = site.option("DepthMultiplier"), codes.shape[3]
     if stated not in (0, outputs // x.shape[3]):
         raise site.refusal(
-            f"states a depth multiplier of {stated}, and makes {outputs} of {x.shape[3]} channels; convert it again"
+            f"states a depth multiplier of {stated}, but makes {outputs} channels of {x.shape[3]}; convert it again"
         )
     return _convolution(site, x, weights, codes.transpose(3, 0, 1, 2), x.shape[3], 3)
 
@@ -234,7 +234,7 @@ def check_shape(site: Site, shape: tuple[int, ...]) -> None:
     """Check that a result, without its batch, has the shape that the file states. Raises: CaptureError."""
     if site.made.shape[1:] != shape:
         raise site.refusal(
-            f"gives the shape {list(shape)}, and the file states {list(site.made.shape[1:])}; convert the model again"
+            f"gives the shape {list(shape)}, but the file states {list(site.made.shape[1:])}; convert the model again"
         )
 
 

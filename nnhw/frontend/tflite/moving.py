@@ -207,7 +207,7 @@ def reshaped(site: Site) -> nn.Module:
     if stated is not None and stated.data is not None:
         wanted = stated.data.reshape(-1).tolist()
         if len(wanted) != len(made.shape) or any(a not in (-1, b) for a, b in zip(wanted, made.shape, strict=True)):
-            raise site.refusal(f"asks for the shape {wanted}, and makes {list(made.shape)}; convert the model again")
+            raise site.refusal(f"asks for the shape {wanted}, but makes {list(made.shape)}; convert the model again")
     return Reshaping(made.shape[1:])
 
 
@@ -359,15 +359,15 @@ def split(site: Site) -> nn.Module:
     axis, count = site.axis(int(site.constant(0).reshape(-1)[0]), x), len(site.operator.outputs)
     if axis == 0 or x.shape[axis] % count or site.option("NumSplits") != count:
         raise site.refusal(
-            f"cuts {list(x.shape)} along axis {axis} into {site.option('NumSplits')} parts, and has {count} results; "
-            f"as many equal parts are needed, and the batch must stay whole"
+            f"splits {list(x.shape)} along axis {axis} into {site.option('NumSplits')} parts, and has {count} results; "
+            f"it needs one result for each of the equal parts, and the batch must stay whole"
         )
     part = (*x.shape[:axis], x.shape[axis] // count, *x.shape[axis + 1 :])
     for index in site.operator.outputs:
         site.check_same(x, site.model.tensors[index])
         if site.model.tensors[index].shape != part:
             raise site.refusal(
-                f"gives parts of shape {list(part)}, and the file states {list(site.model.tensors[index].shape)}; "
+                f"gives parts of shape {list(part)}, but the file states {list(site.model.tensors[index].shape)}; "
                 f"convert the model again"
             )
     return SplitParts(axis, made.shape[axis])

@@ -244,7 +244,7 @@ class _Reader:
         code = max(new, old)
         if new not in (0, code) or old not in (0, min(code, 127)):
             raise self._refusal(
-                f"states two numbers of one operator, {old} in the old field and {new} in the new one; convert it again"
+                f"states two codes for one operator, {old} in the old field and {new} in the new one; convert it again"
             )
         return int(code)
 
@@ -254,8 +254,7 @@ class _Reader:
         stated, table = _name(tflite.BuiltinOptions, entry.BuiltinOptionsType()), entry.BuiltinOptions()
         if kind in _OPTIONS and stated not in ("NONE", name):
             raise self._refusal(
-                f"has the operator {kind} {made.place} with {stated}, which are options of another operator; convert "
-                f"it again"
+                f"has the operator {kind} {made.place} with {stated}, the options of another operator; convert it again"
             )
         if not fields:
             return {}

@@ -158,8 +158,8 @@ def check_reading(data: bytes, read: ModelFile) -> None:
         if second == "" and first not in known:
             continue
         raise ExactnessError(
-            f"{read.title}: {what} is {first} by the package tflite, and {second} by the places of its fields in the "
-            f"file; this is a mistake of nnhw or of that package, please report the file"
+            f"{read.title}: {what} is {first} as read by the package tflite, but {second} as read from the positions "
+            f"of the fields; this is a bug in nnhw or in that package, please report the file"
         )
 
 
@@ -201,8 +201,8 @@ def _operator(entry: _Table, codes: list[_Table], title: str) -> FileOperator:
     unknown = [place for place in range(len(options), table.fields) if table.find(place)] if table and row else []
     if unknown:
         raise InputError(
-            f"{title} has an operator {kind} with its option number {unknown[0]}, which nnhw does not know; convert "
-            f"the model by an older version of TensorFlow, or use a newer nnhw"
+            f"{title} has an operator {kind} with option number {unknown[0]}, which nnhw does not know; convert the "
+            f"model with an older version of TensorFlow, or use a newer nnhw"
         )
     return FileOperator(kind, inputs, outputs, options)
 

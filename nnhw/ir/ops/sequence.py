@@ -88,7 +88,7 @@ class Scan(Op):
 
 @dataclass(frozen=True)
 class AsSteps(Op):
-    """The first axis of a value as the steps of a sequence: as many steps as it is long."""
+    """A sequence whose steps are the first axis of a value, one step per index."""
 
     name: ClassVar[str] = "as_steps"
     arity: ClassVar[int] = 1
@@ -98,7 +98,7 @@ class AsSteps(Op):
         """A sequence of what one index of the first axis has."""
         type = operands[0].type
         if operands[0].value is not None or type.is_sequence or not type.shape:
-            raise IrError(f"as_steps needs a value with an axis that is no sequence, got {_kind(operands[0])}")
+            raise IrError(f"as_steps needs a value with at least one axis, not a sequence, got {_kind(operands[0])}")
         return TensorType(type.shape[1:], type.dtype, is_sequence=True)
 
     def evaluate(self, *inputs: Array) -> Array:
