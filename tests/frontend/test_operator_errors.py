@@ -260,8 +260,8 @@ ERRORS: dict[str, tuple[Callable[[Net, torch.Tensor], torch.Tensor], str]] = {
     ),
     "softmax_of_floats": (
         lambda m, x: m.codes(integer_softmax(x + x.mT, m.step, None, 64, 3, 8, 255)),
-        (f"integer_softmax {HERE} needs quantized inputs, but reads add {HERE}, which joins values and has no quantizer "
-        "behind it; put one there, such as nnhw.nn.QuantIdentity(8, scale='observed')"),
+        (f"integer_softmax {HERE} needs quantized inputs, but reads add {HERE}, which joins values and has no "
+        "quantizer behind it; put one there, such as nnhw.nn.QuantIdentity(8, scale='observed')"),
     ),
     "stack_of_the_batch": (
         lambda m, x: torch.stack([x, x])[:],
