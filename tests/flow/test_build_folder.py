@@ -100,7 +100,10 @@ def test_build_folder_rejects_a_missing_stage(tmp_path: Path) -> None:
     folder = BuildFolder.create(tmp_path / "b", "net", "board")
     with pytest.raises(BuildError) as error:
         folder.require("map")
-    assert str(error.value) == f"build folder '{tmp_path / 'b'}' does not have stage 'map'; run 'nnhw build' again"
+    assert str(error.value) == (
+        f"build folder '{tmp_path / 'b'}' does not have stage 'map': its last build failed, or stopped \"
+        \"before that stage; run 'nnhw build' again"
+    )
 
 
 def test_build_folder_rejects_a_folder_without_manifest(tmp_path: Path) -> None:

@@ -332,13 +332,16 @@ def test_running_rejects_a_build_that_is_not_mapped(small_net: str, tmp_path: Pa
     build = build_file(small_net, "icebreaker", Options(frames=0), out=tmp_path / "b", stop_at="lower")
     with pytest.raises(BuildError) as error:
         nnhw.open(build, link="model")
-    assert str(error.value) == f"build folder '{tmp_path / 'b'}' does not have stage 'map'; run 'nnhw build' again"
+    assert str(error.value) == (
+        f"build folder '{tmp_path / 'b'}' does not have stage 'map': its last build failed, or stopped \"
+        \"before that stage; run 'nnhw build' again"
+    )
 
 
 def test_running_rejects_to_program_without_a_bitstream(small_build: Build) -> None:
     result = CliRunner().invoke(app, ["program", str(small_build.path)])
     assert result.exit_code == 1
-    assert "does not have stage 'build'; run 'nnhw build' again" in result.output
+    assert "does not have stage 'build': its last build failed, or stopped" in result.output
 
 
 def test_running_program_calls_the_loader_with_board_and_bitstream(

@@ -226,8 +226,10 @@ class BuildFolder:
     def require(self, stage: str) -> None:
         """Raise BuildError unless a stage has run and its files have not changed since."""
         if not self.is_intact(stage):
-            had = "has changed files of" if stage in self.manifest["stages"] else "does not have"
-            raise BuildError(f"build folder '{self.path}' {had} stage '{stage}'; run 'nnhw build' again")
+            has_run = stage in self.manifest["stages"]
+            what = f"has changed files of stage '{stage}'" if has_run else f"does not have stage '{stage}'"
+            why = "" if has_run else ": its last build failed, or stopped before that stage"
+            raise BuildError(f"build folder '{self.path}' {what}{why}; run 'nnhw build' again")
 
     @contextlib.contextmanager
     def staging(self, stage: str) -> Iterator[Path]:
