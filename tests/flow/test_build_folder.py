@@ -101,8 +101,8 @@ def test_build_folder_rejects_a_missing_stage(tmp_path: Path) -> None:
     with pytest.raises(BuildError) as error:
         folder.require("map")
     assert str(error.value) == (
-        f"build folder '{tmp_path / 'b'}' does not have stage 'map': its last build failed, or stopped \"
-        \"before that stage; run 'nnhw build' again"
+        f"build folder '{tmp_path / 'b'}' does not have stage 'map': its last build failed, or stopped "
+        "before that stage; run 'nnhw build' again"
     )
 
 

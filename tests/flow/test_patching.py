@@ -230,7 +230,8 @@ def test_from_rejects_what_is_no_finished_build(
         says = f"'{copied}' is no build folder: it has no manifest.json; make one with 'nnhw build'"
     elif case == "no build":
         del manifest["stages"]["build"]
-        says = f"build folder '{copied}' does not have stage 'build': its last build failed, or stopped before that stage; {again}"
+        why = "its last build failed, or stopped before that stage"
+        says = f"build folder '{copied}' does not have stage 'build': {why}; {again}"
     elif case == "another version":
         manifest["nnhw"] = "0.0.1"
         says = f"build folder '{copied}' was made by nnhw 0.0.1, this is nnhw {nnhw.__version__}; {again}"

@@ -296,8 +296,8 @@ def test_pipeline_rejects_to_start_without_the_stages_before(small_net: str, tmp
     with pytest.raises(BuildError) as error:
         build_file(small_net, "icebreaker", Options(), out=tmp_path / "b", start_from="map", stop_at="map")
     assert str(error.value) == (
-        f"build folder '{tmp_path / 'b'}' does not have stage 'capture': its last build failed, or stopped \"
-        \"before that stage; run 'nnhw build' again"
+        f"build folder '{tmp_path / 'b'}' does not have stage 'capture': its last build failed, or stopped "
+        "before that stage; run 'nnhw build' again"
     )
     assert not (tmp_path / "b").exists()
 

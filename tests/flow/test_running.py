@@ -333,8 +333,8 @@ def test_running_rejects_a_build_that_is_not_mapped(small_net: str, tmp_path: Pa
     with pytest.raises(BuildError) as error:
         nnhw.open(build, link="model")
     assert str(error.value) == (
-        f"build folder '{tmp_path / 'b'}' does not have stage 'map': its last build failed, or stopped \"
-        \"before that stage; run 'nnhw build' again"
+        f"build folder '{tmp_path / 'b'}' does not have stage 'map': its last build failed, or stopped "
+        "before that stage; run 'nnhw build' again"
     )
 
 
