@@ -58,7 +58,7 @@ def _as_tensor(values: np.ndarray, dtype: Any, torch: Any) -> Any:
 
 
 def _as_float(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return floats rounded to a dtype, if that is one of floats; all else as it is."""
+    """Return floats rounded to `dtype` if it is a floating-point type; return everything else unchanged."""
     if values.dtype.kind != "f" or dtype.kind != "f":
         return values
     with np.errstate(over="ignore"):

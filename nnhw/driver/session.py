@@ -147,7 +147,7 @@ class Session:
 
     @property
     def forked(self) -> bool:
-        """Whether this process is another one than that which made the session."""
+        """Whether this process is not the one that opened the session."""
         return os.getpid() != self._process
 
     def check_open(self) -> None:
