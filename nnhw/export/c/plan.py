@@ -301,7 +301,7 @@ class _Planner:
         step = None
         if reader is not None:
             step = step_function(
-                self.graph, reader, node.type.int_dtype, sums.ctype, f"{layer.name}_code", storage.bits
+                self.graph, reader, node.type.int_dtype, sums.ctype, f"{layer.name}_code", storage.bits, self.small
             )
             layer.about += f"; {reader.op.name} by {step.form}"
             layer.helpers += step.helpers
@@ -338,7 +338,7 @@ class _Planner:
         x, y = self._sources(node)[0], self._storage(node)
         layer = self._layer(node, _shapes(x.type.shape, node.type.shape))
         self._reads(layer, node)
-        step = step_function(self.graph, node, x.dtype, _sum_type(x), f"{layer.name}_code", y.bits)
+        step = step_function(self.graph, node, x.dtype, _sum_type(x), f"{layer.name}_code", y.bits, self.small)
         layer.about += f"; by {step.form}"
         layer.helpers, layer.tables, layer.functions = step.helpers, step.tables, step.lines
         if len(x.type.shape) in (1, 3):

@@ -12,15 +12,18 @@ from nnhw.ir.ops import Rescale, StepTable, Threshold
 from nnhw.ir.ops.rescale import FRACTION_BITS
 from nnhw.ir.types import IntType
 from nnhw.mapping.fit import fit_scaler
+from nnhw.mapping.reader import rescaled_steps
 from nnhw.mapping.requantize import NormalSteps, prove
 
-from .c_text import c_type, c_type_of, indented, integer, table
-from .wide_lines import Lines, fit_lines
+from .c_text import BYTES, c_type, c_type_of, indented, integer, table
+from .wide_lines import Lines, NearLines, fit_lines, fit_near_lines
 
 FEW_STEPS = 3
 """Up to so many steps are compared one after the other."""
 SMALL_TABLE_ENTRIES = 512
 """Most entries of a table of all results, where no line fits; beyond them, steps are searched, with less memory."""
+MOST_CODES = 1 << 10
+"""Most codes of a rescale for which a line is looked for: those of an activation, whatever its bits may be."""
 STEP_OPS = (Threshold, StepTable, Rescale)
 
 
@@ -43,12 +46,26 @@ class CStepFunction:
     helpers: list[str] = field(default_factory=list)
 
 
+_Body = tuple[str, list[str], list[str]]
+"""Form in words, statements, names of helpers."""
+
+
 class _Writer:
-    """Collects the tables of one function; a number that is the same for all channels becomes a literal."""
+    """Collects the tables of one function; a number that is the same for all channels becomes a literal.
+
+    Parameters
+    ----------
+    name: of the function.
+
+    Attributes
+    ----------
+    tables: their text. bytes: their size.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.tables: list[str] = []
+        self.bytes = 0
 
     def number(self, role: str, values: np.ndarray, ctype: str | None = None) -> str:
         """Return the C expression of a channel's number; `values` is [channels]."""
@@ -56,17 +73,24 @@ class _Writer:
         if (values == values[0]).all():
             text = integer(int(values[0]), chosen)
             return f"({text})" if text[0] == "-" else text
-        self.tables += table(chosen, f"{self.name}_{role}", values)
-        return f"{self.name}_{role}[channel]"
+        return f"{self._table(role, values, chosen)}[channel]"
 
-    def rows(self, role: str, values: np.ndarray) -> str:
+    def rows(self, role: str, values: np.ndarray, ctype: str | None = None) -> str:
         """Return the C expression of a pointer to a channel's row; `values` is [channels, k]."""
         shared = bool((values == values[0]).all())
-        self.tables += table(c_type_of(values), f"{self.name}_{role}", values[:1] if shared else values)
+        self._table(role, values[:1] if shared else values, ctype or c_type_of(values))
         return f"{self.name}_{role}" if shared else f"{self.name}_{role} + channel * {values.shape[1]}"
 
+    def _table(self, role: str, values: np.ndarray, ctype: str) -> str:
+        name = f"{self.name}_{role}"
+        self.tables += table(ctype, name, values)
+        self.bytes += values.size * BYTES[ctype]
+        return name
 
-def step_function(graph: Graph, node: Node, raw: IntType, sums: str, name: str, bit: bool) -> CStepFunction:
+
+def step_function(
+    graph: Graph, node: Node, raw: IntType, sums: str, name: str, bit: bool, small: bool = False
+) -> CStepFunction:
     """Return the C function of a threshold, step_table or rescale.
 
     Parameters
@@ -75,21 +99,32 @@ def step_function(graph: Graph, node: Node, raw: IntType, sums: str, name: str, 
     sums: C type of the sums.
     name: of the function.
     bit: the function returns 1 for +1 and 0 for -1.
+    small: tables have the narrowest types; otherwise those that vector units can fetch.
     """
     result = "unsigned" if bit else c_type(node.type.int_dtype)
     writer = _Writer(name)
-    if isinstance(node.op, Rescale):
-        form, body, helpers = _rescaled(graph, node, writer, result)
-    else:
-        form, body, helpers = _stepped(_function(graph, node, raw), sums, writer, result, bit)
+    function = _function(graph, node, raw)
+    found = None if function is None else _by_line(function, sums, writer, result, bit)
+    if found is None and isinstance(node.op, Rescale):
+        found = _rescaled(graph, node, raw, writer, result)
+    elif found is None:
+        assert function is not None
+        found = _by_table(function, sums, writer, result, small)
+    form, body, helpers = found
     if "channel" not in " ".join(body):
         body = ["(void)channel;", *body]
     head = f"static inline {result} {name}({sums} sum, int channel)"
     return CStepFunction(name, form, writer.tables, [head, "{", *indented(body), "}", ""], helpers)
 
 
-def _function(graph: Graph, node: Node, raw: IntType) -> NormalSteps:
+def _function(graph: Graph, node: Node, raw: IntType) -> NormalSteps | None:
+    """Return the steps of a node's function; None of a rescale to so many codes that its steps are no help."""
     op, code = node.op, node.type.int_dtype
+    if isinstance(op, Rescale):
+        if op.high - op.low >= MOST_CODES:
+            return None
+        found = rescaled_steps(op, raw, *(graph.constants[name] for name in node.inputs[1:]))
+        return NormalSteps.of(found.thresholds, found.codes, code, raw)
     steps = graph.constants[node.inputs[1]]
     if isinstance(op, StepTable):
         return NormalSteps.of(steps, graph.constants[node.inputs[2]], code, raw)
@@ -100,10 +135,8 @@ def _function(graph: Graph, node: Node, raw: IntType) -> NormalSteps:
     return NormalSteps.of(steps, 2 * index - 1 if op.bipolar else op.low + index, code, raw)
 
 
-def _stepped(
-    function: NormalSteps, sums: str, writer: _Writer, result: str, bit: bool
-) -> tuple[str, list[str], list[str]]:
-    """Return the form, the body and the helpers of a step function: the first form that is exact, cheapest first."""
+def _by_line(function: NormalSteps, sums: str, writer: _Writer, result: str, bit: bool) -> _Body | None:
+    """Return the first form with a few constants of each channel that is exact, cheapest first; None if none is."""
     steps, codes = function.padded()
     if steps.shape[1] <= FEW_STEPS:
         return _compared(steps, codes, writer, result, bit)
@@ -118,20 +151,33 @@ def _stepped(
     # A line's product needs 62 bits for sums of 32 bits already.
     if sums == "int32_t" and (lines := fit_lines(function)) is not None:
         return "multiply and shift", _counted(lines, codes, writer, result), []
+    return None
+
+
+def _by_table(function: NormalSteps, sums: str, writer: _Writer, result: str, small: bool) -> _Body:
+    """Return a form with a table for each function; channels with the same function share it."""
+    steps, codes = function.padded()
     raw = function.raw
     words = raw.high - raw.low + 1
-    if words * len(steps) <= SMALL_TABLE_ENTRIES:
+    is_one = bool((steps == steps[0]).all() and (codes == codes[0]).all())
+    if words * (1 if is_one else len(steps)) <= SMALL_TABLE_ENTRIES:
         points = np.arange(raw.low, raw.high + 1)[:, None].repeat(len(steps), axis=1)
         row = writer.rows("codes", function(points).T)
-        return "table", [f"return ({result})({row})[sum - {_bracketed(raw.low)}];"], []
+        return f"table of {writer.bytes:,} bytes", [f"return ({result})({row})[sum - {_bracketed(raw.low)}];"], []
+    # The sum above the range, which stands for a step that is never reached, needs the type of the sums, too.
+    fits = sums == "int64_t" or raw.high < (1 << 31) - 1
+    if fits and (near := fit_near_lines(function)) is not None:
+        most = np.array([len(row) for row in function.steps])
+        text = _corrected(near, codes, most, sums, writer, result, small)
+        compared = "comparison" if near.late == 1 else f"{near.late} comparisons"
+        return f"multiply, shift and {compared} in {writer.bytes:,} bytes of tables", text, []
     row, values = writer.rows("steps", steps), writer.rows("codes", codes)
     search = f"reached_{c_type_of(steps).removesuffix('_t')}_{sums.removesuffix('_t')}"
-    return "search", [f"return ({result})({values})[{search}({row}, {steps.shape[1]}, sum)];"], [search]
+    body = [f"return ({result})({values})[{search}({row}, {steps.shape[1]}, sum)];"]
+    return f"search in {writer.bytes:,} bytes of tables", body, [search]
 
 
-def _compared(
-    steps: np.ndarray, codes: np.ndarray, writer: _Writer, result: str, bit: bool
-) -> tuple[str, list[str], list[str]]:
+def _compared(steps: np.ndarray, codes: np.ndarray, writer: _Writer, result: str, bit: bool) -> _Body:
     """Return a step function as comparisons: each step adds the change of the code there."""
     changes = np.diff(codes, axis=1)
     if steps.shape[1] == 1 and (np.abs(changes) == 2 * np.ones_like(changes)).all() and bit:
@@ -186,18 +232,50 @@ def _counted(lines: Lines, codes: np.ndarray, writer: _Writer, result: str) -> l
         f"int count = (int)((uint64_t)(line < 0 ? 0 : line) >> {lines.shift});",
         f"count = count < {most} ? count : {most};",
     ]
+    return [*text, _code_of_count(codes, lines.most, writer, result)]
+
+
+def _corrected(
+    lines: NearLines, codes: np.ndarray, most: np.ndarray, sums: str, writer: _Writer, result: str, small: bool
+) -> list[str]:
+    """Return a step function that counts steps by a line, and corrects it by comparisons with the next steps."""
+    low, last = writer.number("low", lines.low, sums), writer.number("last", lines.last, sums)
+    factor, add = (
+        writer.number(role, numbers, "uint32_t")
+        for role, numbers in (("multiplier", lines.multiplier), ("addend", lines.addend))
+    )
+    place = f"(u{sums})sum - (u{sums}){low}"
+    place = f"({place}) >> {lines.drop}" if lines.drop else place
+    text = [
+        f"sum = sum < {low} ? {low} : sum;",
+        f"sum = sum > {last} ? {last} : sum;",
+        f"int count = (int)(((uint32_t)({place}) * {factor} + {add}) >> {lines.shift});",
+    ]
+    # Vector units fetch words by their places, but no bytes and no halves of words.
+    steps = writer.rows("steps", lines.steps, None if small else sums)
+    places = ["count", *(f"count + {k}" for k in range(1, lines.late))]
+    compared = " + ".join(f"(({steps})[{place}] <= sum)" for place in places)
+    return [*text, f"count += {compared};", _code_of_count(codes, most, writer, result)]
+
+
+def _code_of_count(codes: np.ndarray, most: np.ndarray, writer: _Writer, result: str) -> str:
+    """Return the statement from a count of steps to its code: linear, or by a table."""
     ways = np.array([row[1] - row[0] for row in codes])
-    number = np.minimum(np.arange(codes.shape[1])[None, :], lines.most[:, None])
+    number = np.minimum(np.arange(codes.shape[1])[None, :], most[:, None])
     if (codes == codes[:, :1] + ways[:, None] * number).all():
         first, way = writer.number("first", codes[:, 0]), writer.number("way", ways)
-        return [*text, f"return ({result})({first} + {'' if way == '1' else f'{way} * '}count);"]
-    return [*text, f"return ({result})({writer.rows('codes', codes)})[count];"]
+        return f"return ({result})({first} + {'' if way == '1' else f'{way} * '}count);"
+    return f"return ({result})({writer.rows('codes', codes)})[count];"
 
 
-def _rescaled(graph: Graph, node: Node, writer: _Writer, result: str) -> tuple[str, list[str], list[str]]:
+def _rescaled(graph: Graph, node: Node, raw: IntType, writer: _Writer, result: str) -> _Body:
     op = node.op
     assert isinstance(op, Rescale)
     multiplier, exponent, bias = (graph.constants[name] for name in node.inputs[1:])
+    reach = max(abs(raw.low + int(bias.min())), abs(raw.high + int(bias.max())))
+    # Twice rounded, without a shift to the left: 32 bits hold all but the product.
+    if op.rounding == "double" and not op.shift and exponent.max() < 0 and exponent.min() >= -30 and reach < 1 << 30:
+        return "rescale, double rounding", _rescaled_twice(op, multiplier, -exponent, bias, writer, result), []
     single = op.rounding == "single"
     left = op.shift + (0 if single else np.maximum(exponent, 0))
     factor = writer.number("multiplier", multiplier.astype(np.int64) << left, "int64_t")
@@ -209,9 +287,35 @@ def _rescaled(graph: Graph, node: Node, writer: _Writer, result: str) -> tuple[s
         lines += [f"int64_t once = rounded(product, {FRACTION_BITS});"]
         lines += [f"int64_t code = once < 0 ? -rounded(-once, {right}) : rounded(once, {right});"]
     lines += [f"code += {_bracketed(op.offset)};"] if op.offset else []
-    lines += [f"code = code < {_bracketed(op.low)} ? {_bracketed(op.low)} : code;"]
-    lines += [f"return ({result})(code > {_bracketed(op.high)} ? {_bracketed(op.high)} : code);"]
-    return f"rescale, {op.rounding} rounding", lines, ["rounded"]
+    return f"rescale, {op.rounding} rounding", [*lines, *_limited(op, result)], ["rounded"]
+
+
+def _rescaled_twice(
+    op: Rescale, multiplier: np.ndarray, right: np.ndarray, bias: np.ndarray, writer: _Writer, result: str
+) -> list[str]:
+    """Return double rounding for sums with their bias, and results of the first rounding, below 2**30.
+
+    All that is shifted is raised by 2**30 after the shift, so that it is not negative, and is lowered again at the end.
+    """
+    shift = writer.number("right", right, "uint8_t")
+    add, factor = writer.number("bias", bias, "int32_t"), writer.number("multiplier", multiplier, "int32_t")
+    offset = f" + {_bracketed(op.offset)}" if op.offset else ""
+    raised, half = 1 << (FRACTION_BITS + 30), 1 << (FRACTION_BITS - 1)
+    return [
+        f"int64_t product = (int64_t)((int32_t)sum + {add}) * {factor};",
+        f"uint32_t once = (uint32_t)((uint64_t)(product + {integer(raised + half, 'int64_t')}) >> {FRACTION_BITS});",
+        # Ties away from zero: below it they go down.
+        f"uint32_t twice = (once + ((1u << {shift}) >> 1) - (once < {1 << 30}u)) >> {shift};",
+        f"int32_t code = (int32_t)twice - (int32_t)({1 << 30}u >> {shift}){offset};",
+        *_limited(op, result),
+    ]
+
+
+def _limited(op: Rescale, result: str) -> list[str]:
+    return [
+        f"code = code < {_bracketed(op.low)} ? {_bracketed(op.low)} : code;",
+        f"return ({result})(code > {_bracketed(op.high)} ? {_bracketed(op.high)} : code);",
+    ]
 
 
 def _bracketed(value: int) -> str:

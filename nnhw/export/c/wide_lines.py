@@ -1,11 +1,13 @@
 """Step functions by one multiplication and a shift, with multipliers that are wider than those of hardware.
 
 A step function counts the steps that a sum reaches. Where steps lie on a line but for the rounding of floats,
-`(sum * multiplier + addend) >> shift` is this count, if the multiplier has bits enough.
+`(sum * multiplier + addend) >> shift` is this count, if the multiplier has bits enough. Where steps only lie near a
+line, it is the count or a little less, and comparisons with the next steps find the rest.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +35,92 @@ class Lines:
     addend: np.ndarray
     shift: int
     most: np.ndarray
+
+
+MOST_LATE = 3
+"""Most comparisons behind a line; a binary search of 255 steps has eight, each of which waits for the one before."""
+PLACE_BITS = 32
+"""Bits of the unsigned numbers in which near lines compute."""
+
+
+@dataclass(frozen=True)
+class NearLines:
+    """A line for each channel that counts its steps, or up to `late` too few.
+
+    A sum is limited to `low` .. `last` of its channel. Then `count = (((sum - low) >> drop) * multiplier + addend) >>
+    shift` is 0 or more, and the steps `count` .. `count + late - 1`, compared with the sum, add those that it lacks.
+
+    Parameters
+    ----------
+    low, last: int64 [channels], the sum below the first step, and the last step.
+    multiplier, addend: int64 [channels].
+    shift, drop, late: for all channels.
+    steps: int64 [channels, most + late]; behind a channel's last step a sum that is never reached.
+    """
+
+    low: np.ndarray
+    last: np.ndarray
+    multiplier: np.ndarray
+    addend: np.ndarray
+    shift: int
+    drop: int
+    late: int
+    steps: np.ndarray
+
+
+def fit_near_lines(function: NormalSteps) -> NearLines | None:
+    """Return near lines of a step function that are exact on its whole range; None if its steps are too uneven."""
+    never = function.raw.high + 1
+    # A channel without steps has one that no sum reaches.
+    rows = [row if len(row) else np.array([never]) for row in function.steps]
+    # The line of a single step stays at 0, and the comparison finds it.
+    strips = [_strip(row) if len(row) > 1 else (0.0, 0.0, 0.0) for row in rows]
+    least = max(max(1, math.ceil(width * slope)) for slope, _, width in strips)
+    for late in range(least, MOST_LATE + 1):
+        found = _near_lines(rows, [slope for slope, _, _ in strips], late, never)
+        if found is not None:
+            return found
+    return None
+
+
+def _near_lines(rows: list[np.ndarray], slopes: list[float], late: int, never: int) -> NearLines | None:
+    """Return near lines with `late` comparisons, with as few sums per place as possible; None if there are none."""
+    most = max(map(len, rows))
+    shift = PLACE_BITS - (most + late).bit_length()
+    low, last = (np.array([int(row[end]) for row in rows]) for end in (0, -1))
+    low -= 1
+    # Places that are closer to each other than a comparison corrects only need more bits.
+    for drop in range(max(1, int((last - low).max()).bit_length())):
+        multiplier = np.array([round(slope * (1 << (shift + drop))) for slope in slopes])
+        if multiplier.max() >> PLACE_BITS:
+            return None
+        pairs = zip(rows, multiplier.tolist(), strict=True)
+        addends = [_addend(row, factor, shift, drop, late) for row, factor in pairs]
+        if all(addend is not None for addend in addends):
+            # The sum is limited to the last step, so that the next sum is never reached, and is as short as a step.
+            steps = np.minimum(last + 1, never)[:, None].repeat(most + late, axis=1)
+            for line, row in zip(steps, rows, strict=True):
+                line[: len(row)] = row
+            return NearLines(low, last, multiplier, np.array(addends), shift, drop, late, steps)
+    return None
+
+
+def _addend(steps: np.ndarray, multiplier: int, shift: int, drop: int, late: int) -> int | None:
+    """Return an addend with which a line reaches each number at its step or later, but not behind the step `late` on.
+
+    So the line's count is never too great, and by at most `late` too small. None if there is no such addend.
+    """
+    # Python's integers, as products may be beyond 64 bits.
+    places = [(step - int(steps[0]) + 1) >> drop for step in steps.tolist()]
+    before = [(step - int(steps[0])) >> drop for step in steps.tolist()]
+    numbers = range(1, len(places) + 1)
+    # The count is at least 0 at the sum below all steps, and at the last step at least their number less `late`.
+    least = max([0, *((k << shift) - multiplier * place for k, place in zip(numbers, places[late:], strict=False))])
+    # In front of step k it is below k.
+    most = min((k << shift) - 1 - multiplier * place for k, place in zip(numbers, before, strict=True))
+    # Nor is it ever above the number of steps, where it would leave the table.
+    most = min(most, ((len(places) + 1) << shift) - 1 - multiplier * places[-1])
+    return (least + most) // 2 if least <= most else None
 
 
 def fit_lines(function: NormalSteps) -> Lines | None:
