@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from benchmarks.designs import MNIST_SEEDS as SEEDS
+from benchmarks.designs import design_hashes
 from nnhw import ir
 from nnhw.accelerator import Accelerator
 from nnhw.boards import load_board
@@ -31,7 +33,6 @@ from nnhw.frontend import Source, load_source
 from nnhw.passes import Parts
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
-SEEDS = 5
 UART_FRAMES = 20
 
 Row = dict[str, Any]
@@ -52,8 +53,9 @@ def measure(name: str, board: str, rtl_images: int) -> Row:
 
     Returns
     -------
-    `report.json` with `exactness` over the test images and `seeds` over all seeds, and `accuracy`, `stalls` (one entry
-    for each pattern), `uart` and `stage_seconds` (see `Build.seconds`) besides.
+    `report.json` with `exactness` over the test images and `seeds` over all seeds, and `accuracy`, `design`
+    (see `benchmarks.designs`), `stalls` (one entry for each pattern), `uart` and `stage_seconds` (see `Build.seconds`)
+    besides.
     """
     progress = make_progress(Console(stderr=True))
     file = str(EXAMPLES / f"{name}.py")
@@ -69,6 +71,7 @@ def measure(name: str, board: str, rtl_images: int) -> Row:
         pins = compare_pins(accelerator, parts, codes[:UART_FRAMES], build)
     return {
         **build.report,
+        "design": design_hashes(accelerator, load_board(board), build.report["clock_hz"], {"seeds": SEEDS}),
         "seeds": all_seeds(accelerator, build, board, progress),
         "exactness": {**exactness, **join(found)},
         "accuracy": float((logits.argmax(axis=1) == labels).mean()),

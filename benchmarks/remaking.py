@@ -1,9 +1,13 @@
-"""Results that are older than the code that they depend on: which those are, and making them again.
+"""Results that are old: which those are, and making them again.
 
-A result made since this module exists names the code that made it: the hash of the benchmark's modules and of all
-modules of nnhw that they import, without comments and docstrings, which change no figure, and, for a network on one
-board, without the cells and prices of other families and without what is asked for of other networks. For older ones
-git says which of these files have changed since the result did.
+A result of one design says which: its netlist, program, schedule and settings, as hashes (`benchmarks.designs`). It is
+old when one of these has changed. Only where source files have changed are they computed again, by mapping and
+elaboration; they are kept in nnhw's cache by the sources that they depend on.
+
+Other results, such as tables of many networks, are old when their code has changed: the hash of the benchmark's modules
+and of all modules of nnhw that they import. It is without comments and docstrings, which change no figure, and, for a
+network on one board, without the cells and prices of other families and without what is asked for of other networks.
+For files without such a hash git says which of these modules have changed since.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import hashlib
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,21 +27,26 @@ from pathlib import Path
 from typing import Any
 
 import nnhw
-from benchmarks import cases
+from benchmarks import cases, designs
 from nnhw.boards import load_board
+from nnhw.errors import NnhwError
 from nnhw.families import FAMILIES
+from nnhw.flow.tools.cache import Cache, cache_key
 from nnhw.flow.tools.sources import PACKAGE, package_files, sources_of
+from nnhw.flow.tools.toolchain import find_tool
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = ROOT / "benchmarks"
 RESULTS = BENCHMARKS / "results"
 MADE = "made"
 """Key of a result that says what made it."""
+DESIGN = "design"
+"""Key of a result that has the hashes of its design."""
 
 OF_THE_SOURCE = ("benchmarks.mutants", "benchmarks.structure")
 """Modules that measure nnhw's source itself. Results of theirs depend on its text."""
 
-OF_ONE_BOARD = ("benchmarks.whole", "benchmarks.mnist")
+OF_ONE_BOARD = ("benchmarks.whole", "benchmarks.mnist", "benchmarks.designs")
 """Modules that measure on the board that a result names, and on no other."""
 OF_A_FAMILY = ("nnhw.families", "nnhw.hdl.cells")
 """Packages with a module for each device family, of its name."""
@@ -45,6 +55,8 @@ OF_NETLISTS = "nnhw.flow.verification.netlist"
 
 Modules = Mapping[str, str]
 """Name of a benchmark --> the module that measures."""
+Changes = Callable[[Path, Mapping[str, Path]], "tuple[str, ...] | None"]
+DesignOf = Callable[[Mapping[str, Any]], "Mapping[str, str] | None"]
 Run = Callable[[Sequence[str]], str]
 """Runs a command; returns what it printed. Raises CalledProcessError: it failed."""
 
@@ -58,29 +70,34 @@ class Result:
     path: the file.
     command: arguments of `python -m benchmarks` that make it; (): none does any more, so it is kept as it is.
     changed: names of source files that have changed since; None: nothing says what made it.
+    design: what of its design has changed; None: it is not of one design, or that was not computed.
     """
 
     path: Path
     command: tuple[str, ...]
     changed: tuple[str, ...] | None
+    design: tuple[str, ...] | None = None
 
     @property
     def is_stale(self) -> bool:
         """Whether the code may give other figures now."""
-        return bool(self.command) and self.changed != ()
+        return bool(self.command) and (self.changed != () if self.design is None else bool(self.design))
 
     def row(self) -> dict[str, Any]:
         """Return it for JSON."""
-        changed = None if self.changed is None else list(self.changed)
-        return {"file": self.path.name, "command": list(self.command), "stale": self.is_stale, "changed": changed}
+        changed, design = (None if names is None else list(names) for names in (self.changed, self.design))
+        told = {"stale": self.is_stale, "changed": changed, "design": design}
+        return {"file": self.path.name, "command": list(self.command), **told}
 
     def line(self) -> str:
         """Return it for people."""
         if not self.command:
             return f"{self.path.name}: kept, no benchmark makes it now"
         if not self.is_stale:
-            return f"{self.path.name}: current"
+            return f"{self.path.name}: current" + (", its design is the same" if self.design is not None else "")
         command = f"python -m benchmarks {' '.join(self.command)} --json"
+        if self.design:
+            return f"{self.path.name}: other {', '.join(self.design)}; {command}"
         if self.changed is None:
             return f"{self.path.name}: made by unknown code; {command}"
         shown = ", ".join(self.changed[:2]) + (", .." if len(self.changed) > 2 else "")
@@ -172,17 +189,18 @@ def _is_text(node: object) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
-def find_results(folder: Path, modules: Modules, changes: Callable[[Path, Mapping[str, Path]], Any]) -> list[Result]:
+def find_results(folder: Path, modules: Modules, changes: Changes, design: DesignOf) -> list[Result]:
     """Return the files of a folder with results.
 
     Parameters
     ----------
     changes: returns for a file of results and the sources it depends on which of these changed later; None: unknown.
+    design: returns the hashes of a result's design by the present code; None: it cannot tell.
     """
-    return [_result(path, modules, changes) for path in sorted(folder.glob("*.json"))]
+    return [_result(path, modules, changes, design) for path in sorted(folder.glob("*.json"))]
 
 
-def _result(path: Path, modules: Modules, changes: Callable[[Path, Mapping[str, Path]], Any]) -> Result:
+def _result(path: Path, modules: Modules, changes: Changes, design: DesignOf) -> Result:
     document = json.loads(path.read_text(encoding="utf-8"))
     command = _command(path, document, modules)
     if not command:
@@ -193,7 +211,54 @@ def _result(path: Path, modules: Modules, changes: Callable[[Path, Mapping[str, 
         return Result(path, command, ())
     found = changes(path, sources)
     # The hash is sure: where git sees no change, as the result was made before a commit, something has changed.
-    return Result(path, command, found or None if code is not None else found)
+    changed = found or None if code is not None else found
+    stored, now = document.get(DESIGN), None
+    if stored is not None:
+        now = design(document)
+    if stored is None or now is None:
+        return Result(path, command, changed)
+    return Result(path, command, changed, tuple(name for name, value in stored.items() if now.get(name) != value))
+
+
+class PresentDesigns:
+    """Hashes of designs by the present code, from the cache where the sources are those of an earlier call.
+
+    Parameters
+    ----------
+    limit_s: seconds after which no further design is computed; None: all are.
+    note: called with the name of each result whose design is computed.
+    """
+
+    def __init__(self, limit_s: float | None, note: Callable[[str], None]) -> None:
+        self._end = None if limit_s is None else time.monotonic() + limit_s
+        self._note, self._cache = note, Cache.default()
+
+    def __call__(self, document: Mapping[str, Any]) -> Mapping[str, str] | None:
+        """Return the hashes of a result's design; that it is refused is what `refused` says. None: no time is left."""
+        told = json.dumps([document["benchmark"], document["board"]["name"], document["clock_hz"]])
+        tools = [find_tool(name).title for name in _tool_names(document)]
+        key = cache_key(stage="design", of=told, tools=tools, code=code_hash(designs.__name__, document))
+        with tempfile.TemporaryDirectory() as scratch:
+            file = Path(scratch) / "design.json"
+            if not self._cache.fetch(key, file.parent):
+                if self._end is not None and time.monotonic() > self._end:
+                    return None
+                self._note(document["benchmark"])
+                file.write_text(json.dumps(_present_design(document)), encoding="utf-8")
+                self._cache.store(key, file.parent, [file.name])
+            found: Mapping[str, str] = json.loads(file.read_text(encoding="utf-8"))
+        return found
+
+
+def _present_design(document: Mapping[str, Any]) -> Mapping[str, str]:
+    try:
+        return designs.design_of(document)
+    except NnhwError as error:
+        return {"refused": str(error)}
+
+
+def _tool_names(document: Mapping[str, Any]) -> Sequence[str]:
+    return FAMILIES[load_board(document["board"]["name"]).family].tools.names
 
 
 def _command(path: Path, document: Any, modules: Modules) -> tuple[str, ...]:
@@ -255,14 +320,22 @@ def main(arguments: Sequence[str], modules: Modules) -> int:
     """Run `stale` or `remake`; return the exit code: 1 if something is stale, or could not be made."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     actions = parser.add_subparsers(dest="action", required=True)
-    listing = actions.add_parser("stale", help="list results whose code has changed, with the command of each")
+    listing = actions.add_parser("stale", help="list results that are old, with the command of each")
     listing.add_argument("--json", action="store_true", help="one object on one line")
+    listing.add_argument(
+        "--seconds",
+        type=float,
+        default=600,
+        help="after so many no further design is computed, and results go by their sources (600)",
+    )
     making = actions.add_parser("remake", help="make results again that are stale, or those that are named")
     making.add_argument("names", nargs="*", help="files of benchmarks/results, with or without .json, or benchmarks")
     given = parser.parse_args(arguments)
     if given.action == "remake" and given.names:
         return int(bool(remake(_named(RESULTS, given.names, modules))))
-    found = find_results(RESULTS, modules, changed_since)
+    limit_s = given.seconds if given.action == "stale" else None
+    design = PresentDesigns(limit_s, lambda name: print(f"mapping {name}", file=sys.stderr, flush=True))
+    found = find_results(RESULTS, modules, changed_since, design)
     if given.action == "stale":
         print(json.dumps({"results": [one.row() for one in found]}) if given.json else _listing(found))
         return int(any(one.is_stale for one in found))
@@ -271,7 +344,7 @@ def main(arguments: Sequence[str], modules: Modules) -> int:
 
 def _listing(found: Sequence[Result]) -> str:
     stale = sum(one.is_stale for one in found)
-    return "\n".join([*(one.line() for one in found), f"{stale} of {len(found)} files are older than their code"])
+    return "\n".join([*(one.line() for one in found), f"{stale} of {len(found)} files are old"])
 
 
 def _named(folder: Path, names: Sequence[str], modules: Modules) -> list[Result]:

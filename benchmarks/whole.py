@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.cases import CASES, Case
+from benchmarks.designs import design_hashes, options_of, stated
 from benchmarks.mnist import join
 from benchmarks.networks import NETWORKS
 from nnhw import ir
@@ -19,7 +20,6 @@ from nnhw.boards import load_board
 from nnhw.errors import NnhwError
 from nnhw.flow.array_work import peak, works, works_of
 from nnhw.flow.commands.terminal import render_report
-from nnhw.flow.options import Options
 from nnhw.flow.pipeline import Build, run_build
 from nnhw.flow.tools.progress import Progress, make_progress
 from nnhw.flow.verification.equality import PATTERNS, Equality, check_equality
@@ -53,8 +53,9 @@ def measure(name: str, board: str | None = None) -> Row:
 
     Returns
     -------
-    `report.json`, its `exactness` with the frames in RTL, and besides `network`, `stage_seconds` (see `Build.seconds`),
-    `stalls` (one entry for each pair of patterns) and `slowest` (see `slowest_engine`). Without a bitstream the rate is
+    `report.json`, its `exactness` with the frames in RTL, and besides `network`, `design` (see `benchmarks.designs`),
+    `stage_seconds` (see `Build.seconds`), `stalls` (one entry for each pair of patterns) and `slowest` (see
+    `slowest_engine`). Without a bitstream the rate is
     at `target_clock_hz`, the board's usual clock.
     """
     from nnhw.frontend import Source
@@ -66,14 +67,7 @@ def measure(name: str, board: str | None = None) -> Row:
     source = Source(model, example, chosen)
     with tempfile.TemporaryDirectory() as scratch:
         stop_at = "build" if case.placed else "map"
-        options = Options(
-            clock_hz=case.clock_hz,
-            target_fps=case.target_fps,
-            frames=0,
-            netlist_frames=case.netlist,
-            seeds=case.seeds,
-            style=case.style,
-        )
+        options = options_of(case)
         # Equality comes before place and route, which takes longer; the second run finds the stages of the first.
         mapped = run_build(source, chosen, found.name, options, out=scratch, stop_at="map", progress=progress)
         equalities = compare_rtl(mapped, case, progress)
@@ -83,6 +77,7 @@ def measure(name: str, board: str | None = None) -> Row:
         return {
             "network": chosen,
             **with_equality(build.report, equalities),
+            "design": design_hashes(build.accelerator, found, build.report["clock_hz"], stated(case)),
             "target_clock_hz": found.target_clock_hz,
             "ideal_cycles": ideal_cycles(build.accelerator),
             "slowest": slowest_engine(build.accelerator),

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import remaking
+from benchmarks import designs, remaking
 from benchmarks.cases import CASES
-from benchmarks.remaking import Result, code_hash, code_of, find_results, made_by, remake, sources_hash
+from benchmarks.remaking import PresentDesigns, Result, code_hash, code_of, find_results, made_by, remake, sources_hash
+from nnhw.errors import DoesNotFitError
 
+COMMAND = "python -m benchmarks peak --board old --json"
 MODULES = {"small": "benchmarks.seconds_of_small", "peak": "benchmarks.peak"}
 
 
@@ -40,8 +42,12 @@ def changes(path: Path, sources: Mapping[str, Path]) -> tuple[str, ...]:
     return ("nnhw/one.py", "nnhw/two.py", "nnhw/three.py") if path.stem == "peak-old" else ()
 
 
+def no_design(document: Mapping[str, object]) -> None:
+    raise AssertionError(f"{document} has no design")
+
+
 def test_find_results_says_what_is_older_than_its_code_and_how_it_is_made(folder: Path) -> None:
-    found = {one.path.stem: one for one in find_results(folder, MODULES, changes)}
+    found = {one.path.stem: one for one in find_results(folder, MODULES, changes, no_design)}
     assert {name: one.is_stale for name, one in found.items()} == {
         "small-icebreaker": False,
         "small": True,
@@ -56,7 +62,65 @@ def test_find_results_says_what_is_older_than_its_code_and_how_it_is_made(folder
         "small_c0ffee.json: kept, no benchmark makes it now",
     ]
     (folder.parent / "small.py").write_text("2")
-    assert [one.is_stale for one in find_results(folder, MODULES, changes)] == [True, True, True, False]
+    assert [one.is_stale for one in find_results(folder, MODULES, changes, no_design)] == [True, True, True, False]
+
+
+DESIGN = {"netlist": "n1", "program": "p1", "schedule": "s1", "settings": "t1"}
+
+
+@pytest.mark.parametrize(
+    ("now", "told", "is_stale"),
+    [
+        (DESIGN, "current, its design is the same", False),
+        ({**DESIGN, "netlist": "n2", "schedule": "s2"}, f"other netlist, schedule; {COMMAND}", True),
+        ({"refused": "does not fit"}, f"other netlist, program, schedule, settings; {COMMAND}", True),
+        (None, f"3 files changed since (nnhw/one.py, nnhw/two.py, ..); {COMMAND}", True),
+    ],
+)
+def test_find_results_goes_by_designs_where_sources_have_changed(
+    folder: Path, now: Mapping[str, str] | None, told: str, is_stale: bool
+) -> None:
+    path = folder / "peak-old.json"
+    path.write_text(json.dumps({"benchmark": "peak", "made": {"code": "older"}, "design": DESIGN}))
+    asked = []
+
+    def design(document: Mapping[str, object]) -> Mapping[str, str] | None:
+        asked.append(document["benchmark"])
+        return now
+
+    (found,) = (one for one in find_results(folder, MODULES, changes, design) if one.path == path)
+    assert found.line() == f"peak-old.json: {told}"
+    assert found.is_stale == is_stale
+    assert asked == ["peak"]
+    # Where no source has changed, no design is computed.
+    path.write_text(json.dumps({"benchmark": "peak", "made": made_by(MODULES["peak"], {}, 1, 1), "design": DESIGN}))
+    assert next(one.line() for one in find_results(folder, MODULES, changes, no_design)) == "peak-old.json: current"
+
+
+def test_present_designs_are_computed_once_for_the_same_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NNHW_CACHE", str(tmp_path))
+    source = tmp_path / "small.py"
+    source.write_text("1")
+    monkeypatch.setattr(remaking, "code_of", lambda module: {module: source})
+    computed, noted = [], list[str]()
+
+    def design_of(document: Mapping[str, object]) -> Mapping[str, str]:
+        computed.append(document["benchmark"])
+        if document["clock_hz"] is None:
+            raise DoesNotFitError("too large")
+        return DESIGN
+
+    monkeypatch.setattr(designs, "design_of", design_of)
+    row = {"benchmark": "tfc_w1a1", "board": {"name": "icebreaker"}, "clock_hz": 1}
+    find = PresentDesigns(None, noted.append)
+    assert find(row) == find(row) == PresentDesigns(0, noted.append)(row) == DESIGN
+    assert find({**row, "clock_hz": None}) == {"refused": "too large"}
+    assert PresentDesigns(0, noted.append)({**row, "clock_hz": 2}) is None
+    source.write_text("2")
+    assert find(row) == DESIGN
+    assert computed == noted == ["tfc_w1a1"] * 3
 
 
 def test_remake_replaces_what_could_be_made_and_keeps_the_rest(folder: Path) -> None:
@@ -69,12 +133,12 @@ def test_remake_replaces_what_could_be_made_and_keeps_the_rest(folder: Path) -> 
         return json.dumps({"benchmark": "small", "new": True, "made": made_by(MODULES["small"], {}, 1, 1)})
 
     before = (folder / "peak-old.json").read_text()
-    stale = [one for one in find_results(folder, MODULES, changes) if one.is_stale]
+    stale = [one for one in find_results(folder, MODULES, changes, no_design) if one.is_stale]
     assert remake(stale, run) == [folder / "peak-old.json"]
     assert ran == [("peak", "--board", "old"), ("small",)]
     assert json.loads((folder / "small.json").read_text())["new"]
     assert (folder / "peak-old.json").read_text() == before
-    assert [one.path.stem for one in find_results(folder, MODULES, changes) if one.is_stale] == ["peak-old"]
+    assert [one.path.stem for one in find_results(folder, MODULES, changes, no_design) if one.is_stale] == ["peak-old"]
     assert not list(folder.glob("*.partial"))
 
 
