@@ -73,6 +73,7 @@ def measure(name: str, board: str | None = None) -> Row:
             netlist_frames=case.netlist,
             seeds=case.seeds,
             style=case.style,
+            fast_for="engine",
         )
         # Equality comes before place and route, which takes longer; the second run finds the stages of the first.
         mapped = run_build(source, chosen, found.name, options, out=scratch, stop_at="map", progress=progress)

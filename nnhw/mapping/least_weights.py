@@ -39,7 +39,7 @@ def refuse_weights(layers: Sequence[Layer], budget: Budget, family: Family) -> N
     held = held_bits(budget, family)
     if sum(taken.values()) > held:
         places = f"the {budget.ebr} block RAMs and {budget.lc:.0f} logic cells"
-        raise DoesNotFitError(_message(taken, held, f"{places} that the board leaves to the engines hold"))
+        raise DoesNotFitError(_message(taken, held, f"{places} that the board leaves to the engines hold"), REMEDY)
 
 
 def refuse_graph(graph: Graph, budget: Budget, family: Family) -> None:
@@ -63,7 +63,7 @@ def refuse_graph(graph: Graph, budget: Budget, family: Family) -> None:
         shaped = values.reshape(*values.shape, *[1] * (4 - values.ndim))
         taken[where] = least_weight_bits(shaped, part.node(node.inputs[1]).type.int_dtype, groups, family)
     if sum(taken.values()) > FAR_TOO_LARGE * held:
-        raise DoesNotFitError(_message(taken, held, "all memories and logic cells that the board leaves hold"))
+        raise DoesNotFitError(_message(taken, held, "all memories and logic cells that the board leaves hold"), REMEDY)
 
 
 def _is_dense(graph: Graph, node: Node) -> bool:
@@ -85,7 +85,7 @@ def _message(taken: Mapping[str, int], held: int, places: str) -> str:
     return (
         f"the network does not fit: its weights alone take at least {total:,} bits, but {places} at most {held:,} "
         f"(less than {held / total:.1%} of them); the largest layer is {largest} with at least {taken[largest]:,} "
-        f"bits; {REMEDY}"
+        f"bits"
     )
 
 

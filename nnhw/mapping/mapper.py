@@ -14,7 +14,7 @@ from nnhw.errors import DoesNotFitError, MappingError
 from nnhw.families import ICE40, Cost, Family
 from nnhw.ir import Graph
 from nnhw.mapping.assemble import least_interval
-from nnhw.mapping.budget import Budget, does_not_fit, fifos_do_not_fit
+from nnhw.mapping.budget import REMEDY, Budget, does_not_fit, fifos_do_not_fit
 from nnhw.mapping.cost import accelerator_cost
 from nnhw.mapping.design_space import Candidate, DesignSpace, smallest_within
 from nnhw.mapping.folding import Folding
@@ -53,6 +53,7 @@ def map_body(
     *,
     family: Family = ICE40,
     target_interval: int | None = None,
+    enough: int = 0,
     overrides: Mapping[str, Mapping[str, int]] | None = None,
     sequences: int = 1,
 ) -> Accelerator:
@@ -66,6 +67,8 @@ def map_body(
     family: device family.
     target_interval: cycles per frame that suffice: the smallest mapping that reaches them is returned. None: the
         fastest that fits.
+    enough: without a `target_interval`, cycles per frame of which fewer are no better: the smallest mapping that takes
+        no more is returned, or the fastest where none does.
     overrides: by layer name, fixed values of `pe`, `channel_lanes`, `row_lanes`, `hop`, `drain` or `logic_pe`.
     sequences: number of sequences of a recurrent network whose steps take turns. Engines that would wait for the state
         of the step before work on the other sequences meanwhile.
@@ -78,8 +81,12 @@ def map_body(
     refuse_weights(read_layers(step_of(body).graph), budget, family)
     mapper = Mapper.of(body, board_name, family, overrides or {}, sequences, budget=budget)
     try:
-        best = mapper.about(budget, target_interval)
-        return with_schedule(mapper.eased(best, budget, mapper.intervals(budget, target_interval)))
+        if enough and target_interval is None:
+            with suppress(MappingError):
+                small = mapper.exact(budget, enough)
+                if small.schedule.interval_cycles <= enough:
+                    return small
+        return mapper.exact(budget, target_interval)
     except KeyboardInterrupt as stop:
         found = mapper.fitting
         # A mapping that is too slow is no answer to a rate.
@@ -177,12 +184,17 @@ class Mapper:
     ) -> DoesNotFitError:
         """Return the error that the smallest foldings exceed a budget, with what each layer takes."""
         ram_bits = self.space.family.block_ram.bits
-        message = does_not_fit(self.space.layers, interval, taken, budget, ram_bits, count)
-        return DoesNotFitError(message, needs_of(self.space, placed))
+        cause, remedy = does_not_fit(self.space.layers, interval, taken, budget, ram_bits, count)
+        return DoesNotFitError(cause, remedy, needs_of(self.space, placed))
 
     def best(self, budget: Budget, target_interval: int | None) -> Accelerator:
         """Return the accelerator that `map_body` returns. Raises: MappingError: the network does not fit."""
         return with_schedule(self.about(budget, target_interval))
+
+    def exact(self, budget: Budget, target_interval: int | None) -> Accelerator:
+        """Return the same accelerator as `best`, with fewer block RAMs where they are scarce. Raises: MappingError."""
+        best = self.about(budget, target_interval)
+        return with_schedule(self.eased(best, budget, self.intervals(budget, target_interval)))
 
     def about(self, budget: Budget, target_interval: int | None) -> Accelerator:
         """Return the same accelerator as `best`; its schedule may be an estimate. Raises: MappingError."""
@@ -257,7 +269,7 @@ class Mapper:
         if _fits(total, stretched):
             return without_waits(self.space, placed, accelerator, stretched)
         needs = needs_of(self.space, placed, accelerator)
-        raise DoesNotFitError(fifos_do_not_fit(accelerator, stretched.excess(total)), needs)
+        raise DoesNotFitError(fifos_do_not_fit(accelerator, stretched.excess(total)), REMEDY, needs)
 
     def eased(self, found: Accelerator, budget: Budget, intervals: Sequence[int]) -> Accelerator:
         """Return an accelerator as fast as one that takes most block RAMs, but with fewer, if there is logic for it.

@@ -46,7 +46,8 @@ class SharedConfig(EngineConfig):
         if len(self.words) > self.array.words:
             raise MappingError(
                 f"the program and its weights need {len(self.words)} words of {self.array.word_bits} bits, the memory "
-                f"has {self.array.words}; use fewer bits for weights, a smaller network or a larger board"
+                f"has {self.array.words}",
+                "use fewer bits for weights, a smaller network or a larger board",
             )
 
     @cached_property
@@ -173,7 +174,8 @@ def check_functions(functions: Sequence[RankedSteps], array: ArrayConfig) -> Non
             "the functions that are no lines take {} words of ranks and {} places of {} bits of a step memory, ".format(
                 *needs
             )
-            + "the array has {}, {} and {} bits; use an array with more, or --style streaming".format(*given)
+            + "the array has {}, {} and {} bits".format(*given),
+            "use an array with more, or --style streaming",
         )
     if any(one.cells_log2 != CELLS_LOG2 for one in functions):
         raise MappingError(f"a step memory has {1 << CELLS_LOG2} cells in a word of ranks, these functions have others")

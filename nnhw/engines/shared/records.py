@@ -500,8 +500,8 @@ def encode_record(
     for name, value in found.items():
         if name not in places:
             raise MappingError(
-                f"layer '{_where(record)}' goes through steps that its channels share, the array has no step memory; "
-                "use --style streaming, or an array with one"
+                f"layer '{_where(record)}' goes through steps that its channels share, the array has no step memory",
+                "use --style streaming, or an array with one",
             )
         low, bits = places[name]
         _check_field(record, name, value, bits, array)
@@ -528,8 +528,8 @@ def _check_field(record: Record | Load, name: str, value: int, bits: int, array:
         high = min(high, array.rows)
     if not low <= value <= high:
         raise MappingError(
-            f"layer '{_where(record)}': field '{name}' of its program is {value}, the array takes {low} to {high}; "
-            "use --style streaming, or an array with more"
+            f"layer '{_where(record)}': field '{name}' of its program is {value}, the array takes {low} to {high}",
+            "use --style streaming, or an array with more",
         )
 
 
@@ -587,7 +587,8 @@ def _line_number(record: Compute, factor: int, addend: int, array: ArrayConfig) 
         if not -(1 << (bits - 1)) + (least if name == "factor" else 0) <= value < 1 << (bits - 1):
             raise MappingError(
                 f"layer '{record.layer}': {name} {value} of its requantizer needs more than the {bits} bits of the "
-                "array; use --style streaming, or an array with more"
+                "array",
+                "use --style streaming, or an array with more",
             )
     if array.is_magnitude:
         factor = abs(factor) | (factor < 0) << (array.factor_bits - 1)
@@ -610,7 +611,8 @@ def _tie_codes(record: Compute, array: ArrayConfig) -> list[int]:
     if None in codes:
         raise MappingError(
             f"layer '{record.layer}': its requantizer tells ties by {min(filter(None, wanted))} to {max(wanted)} bits, "
-            f"the array by {describe_ties(array)}; use --style streaming, or an array with more"
+            f"the array by {describe_ties(array)}",
+            "use --style streaming, or an array with more",
         )
     return [code for code in codes if code is not None]
 
@@ -693,7 +695,8 @@ def _weight_words(record: Compute, array: ArrayConfig) -> list[int]:
     if not array.weight.holds(rows):
         raise MappingError(
             f"layer '{record.layer}': its weights lie in {rows.min()}..{rows.max()}, those of the array in "
-            f"{array.weight.low}..{array.weight.high}; use an array with more weight bits"
+            f"{array.weight.low}..{array.weight.high}",
+            "use an array with more weight bits",
         )
     packed, each = pack_bytes(encode(rows, array.weight), array.weight_bits), array.word_bits // 8
     count = array.channelwise_words if record.channelwise else array.row_words

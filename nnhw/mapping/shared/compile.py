@@ -86,7 +86,8 @@ def network_of(body: Graph) -> TaskNetwork:
     if len(body.inputs) != 1 or len(body.outputs) != 1:
         raise MappingError(
             f"model '{body.name}' has {len(body.inputs)} inputs and {len(body.outputs)} outputs, a shared engine has "
-            f"one of each; use {STREAMING}"
+            f"one of each",
+            f"use {STREAMING}",
         )
     layers, source = read_layers(body), body.inputs[0]
     shape = as_map(source.type.shape)

@@ -150,8 +150,8 @@ class _Ways:
         # Engines of their own are no remedy where block RAMs and logic hold fewer weights than there are.
         other = f", or {STREAMING}" if need <= held_bits(self.budget, self.family) else ""
         return DoesNotFitError(
-            f"the weights take {need:,} bits, the memory has {held:,} ({need - held:,} bits too many); use fewer bits "
-            f"for weights, fewer channels{',' if other else ' or'} a larger board{other}"
+            f"the weights take {need:,} bits, the memory has {held:,} ({need - held:,} bits too many)",
+            f"use fewer bits for weights, fewer channels{',' if other else ' or'} a larger board{other}",
         )
 
     def _may_fit(self, layers: Sequence[Layer]) -> bool:
@@ -248,7 +248,7 @@ class _Ways:
         pairing = Pairing(fronts, network, self._beat(partition, network), self._works)
         best = pairing.best(most)
         if best is None:
-            raise MappingError(f"no array fits '{self.board}' beside engines for {partition.title}; use {STREAMING}")
+            raise MappingError(f"no array fits '{self.board}' beside engines for {partition.title}", f"use {STREAMING}")
         return self._mapping(partition, best.stages, best.compiled, best.front.input_format, behind)
 
     def _behinds(self, body: Graph, count: int) -> Behinds:
