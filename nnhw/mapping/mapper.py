@@ -82,10 +82,9 @@ def map_body(
     mapper = Mapper.of(body, board_name, family, overrides or {}, sequences, budget=budget)
     try:
         if enough and target_interval is None:
-            with suppress(MappingError):
-                small = mapper.exact(budget, enough)
-                if small.schedule.interval_cycles <= enough:
-                    return small
+            small = mapper.exact(budget, None, enough)
+            if small.schedule.interval_cycles <= enough:
+                return small
         return mapper.exact(budget, target_interval)
     except KeyboardInterrupt as stop:
         found = mapper.fitting
@@ -95,9 +94,13 @@ def map_body(
         return with_schedule(settle(found, stop))
 
 
-def _best(mapper: Mapper, budget: Budget, target_interval: int | None) -> Accelerator:
-    """Return the accelerator that a mapper chooses; its schedule may be an estimate."""
-    intervals = mapper.intervals(budget, target_interval)
+def _best(mapper: Mapper, budget: Budget, intervals: Sequence[int]) -> Accelerator:
+    """Return the accelerator that a mapper chooses; its schedule may be an estimate.
+
+    Parameters
+    ----------
+    intervals: to try, see `Mapper.intervals`.
+    """
     found = mapper.first_that_fits(budget, intervals)
     interval = found.schedule.interval_cycles
     takes_large_ram = accelerator_cost(found, mapper.space.family).spram > 0
@@ -191,14 +194,20 @@ class Mapper:
         """Return the accelerator that `map_body` returns. Raises: MappingError: the network does not fit."""
         return with_schedule(self.about(budget, target_interval))
 
-    def exact(self, budget: Budget, target_interval: int | None) -> Accelerator:
-        """Return the same accelerator as `best`, with fewer block RAMs where they are scarce. Raises: MappingError."""
-        best = self.about(budget, target_interval)
-        return with_schedule(self.eased(best, budget, self.intervals(budget, target_interval)))
+    def exact(self, budget: Budget, target_interval: int | None, enough: int = 0) -> Accelerator:
+        """Return the same accelerator as `best`, with fewer block RAMs where they are scarce. Raises: MappingError.
+
+        Parameters
+        ----------
+        enough: intervals that are shorter than the longest one up to this are not tried.
+        """
+        intervals = self.intervals(budget, target_interval)
+        needless = max(0, sum(interval <= enough for interval in intervals) - 1)
+        return with_schedule(self.eased(_best(self, budget, intervals[needless:]), budget, intervals[needless:]))
 
     def about(self, budget: Budget, target_interval: int | None) -> Accelerator:
         """Return the same accelerator as `best`; its schedule may be an estimate. Raises: MappingError."""
-        return _best(self, budget, target_interval)
+        return _best(self, budget, self.intervals(budget, target_interval))
 
     def intervals(self, budget: Budget, target: int | None) -> list[int]:
         """Return the intervals to try, in cycles per frame, ascending.

@@ -127,7 +127,7 @@ def compile_network(
     places = {name: words + place for name, place in plan.places.items()}
     config = SharedConfig(array, _records(network, tensors, tilers, bands, fusions, places), functions_of(tilers))
     # Counted without making a word, for the search; a difference would move all values.
-    assert len(config.words) == words
+    assert config.size == words
     return Compiled(network, config, tensors, plan, _offsets(network, tensors, tilers[-1]), tuple(fusions))
 
 
