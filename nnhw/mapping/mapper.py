@@ -79,12 +79,14 @@ def map_body(
         an override that names no layer or that the engine does not accept.
     """
     refuse_weights(read_layers(step_of(body).graph), budget, family)
-    mapper = Mapper.of(body, board_name, family, overrides or {}, sequences, budget=budget)
+    enough = 0 if target_interval else enough
+    mapper = Mapper.of(body, board_name, family, overrides or {}, sequences, budget=budget, enough=enough)
     try:
-        if enough and target_interval is None:
+        if enough:
             small = mapper.exact(budget, None, enough)
             if small.schedule.interval_cycles <= enough:
                 return small
+            mapper.frontiers = mapper.space.frontiers(overrides or {})
         return mapper.exact(budget, target_interval)
     except KeyboardInterrupt as stop:
         found = mapper.fitting
@@ -154,6 +156,7 @@ class Mapper:
         sequences: int = 1,
         rough: bool = False,
         budget: Budget | None = None,
+        enough: int = 0,
     ) -> Mapper:
         """Return the mapper of an integer graph; see `map_body` and, for `rough`, `DesignSpace`.
 
@@ -161,6 +164,7 @@ class Mapper:
         ----------
         budget: of a network of many layers, whose first ones alone exceed it, the others are not looked at. Without
             one, the device is not a large one.
+        enough: see `DesignSpace.frontiers`.
 
         Raises
         ------
@@ -173,7 +177,7 @@ class Mapper:
             if budget is not None:
                 cls(space.beginning(len(frontiers)), frontiers, board_name).refuse(budget, len(space.layers))
 
-        return cls(space, space.frontiers(overrides, check), board_name)
+        return cls(space, space.frontiers(overrides, check, enough), board_name)
 
     def refuse(self, budget: Budget, count: int) -> None:
         """Raise DoesNotFitError if these layers, which are the first of `count` ones, exceed a budget at any rate."""
