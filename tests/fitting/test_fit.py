@@ -405,7 +405,14 @@ def test_check_refuses_what_is_far_too_large_before_it_is_lowered(
 
 
 def test_check_wraps_what_runs_where(tmp_path: Path, data: Path) -> None:
-    result = command("check", model_file(tmp_path, 8, "ReLU"), "-b", "ulx3s_85f", "--calibrate", str(data))
+    path = tmp_path / "deep.py"
+    layers = "".join("nn.Linear(8, 8), nn.ReLU(), " for _ in range(5))
+    path.write_text(
+        "import torch\nfrom torch import nn\n"
+        f"model, example_input = nn.Sequential({layers}).eval(), torch.randn(8, 8)\n",
+        encoding="utf-8",
+    )
+    result = command("check", str(path), "-b", "ulx3s_85f", "--calibrate", str(data))
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()
     (first,) = (number for number, line in enumerate(lines) if line.startswith("on the device: "))

@@ -377,6 +377,7 @@ def test_rate_that_is_out_of_reach_is_refused_with_that_of_the_fastest_engine() 
 
 def test_weights_that_no_engines_hold_are_refused_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_accelerator, "Pairing", lambda *_: pytest.fail("engines in front are sought"))
+    monkeypatch.setattr(shared_accelerator, "memory_bits", lambda *_: 100)
     monkeypatch.setattr(shared_accelerator, "held_bits", lambda *_, **__: 100)
     monkeypatch.setattr(shared_accelerator, "least_weight_bits", lambda *_: 101)
     tight = replace(BOARD, resources=replace(BOARD.resources, spram=0, ebr=8))
