@@ -536,7 +536,8 @@ def encode_record(
         _check_field(record, name, value, bits, array)
         # A single row is stored as -1, all ones, which the sequencer tells without a comparison.
         number |= ((value - 2 * (name == "rows")) & ((1 << bits) - 1)) << low
-    return Encoded([*_parts(number, head, array), *behind], record if weights else None, array)
+    weighted = record if isinstance(record, Compute) and weights else None
+    return Encoded([*_parts(number, head, array), *behind], weighted, array)
 
 
 def _parts(number: int, count: int, array: ArrayConfig) -> list[int]:
