@@ -58,7 +58,7 @@ def lowered(name: str) -> Graph:
 def _row(body: Graph, name: str) -> dict[str, Any]:
     board = load_board(name)
     family = FAMILIES[board.family]
-    mapped, facts = map_on_board(body, board, Options(style="streaming"))
+    mapped, facts = map_on_board(body, board, Options(style="streaming", fast_for="engine"))
     common = {key: facts["resources"][key] for key in ("lc", "ebr", "dsp")}
     more = sum((_more(config, family) for config in _engines(mapped.accelerator)), Cost())
     apart = {"lc": common["lc"] + round(more.lc), "ebr": common["ebr"] + more.ebr, "dsp": common["dsp"] + more.dsp}

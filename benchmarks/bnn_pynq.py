@@ -59,7 +59,15 @@ def simulated(name: str, board: str, out: Path) -> Row:
     """Build one network up to its simulation; return its row."""
     model, example = bnn_pynq(name)
     report = nnhw.build(
-        model, example, board=board, name=name, style="streaming", out=out, frames=FRAMES, stop_at="simulate"
+        model,
+        example,
+        board=board,
+        name=name,
+        style="streaming",
+        fast_for="engine",
+        out=out,
+        frames=FRAMES,
+        stop_at="simulate",
     ).report
     return {
         "network": name,

@@ -58,7 +58,7 @@ def show(row: Mapping[str, Any]) -> None:
 def _compiled(mixed: MixedModel, board: str) -> Row:
     model, images = mixed.make()
     torch._dynamo.reset()
-    backend = Backend(board=board, link=mixed.link)
+    backend = Backend(board=board, link=mixed.link, fast_for="engine")
     compiled, exact = torch.compile(model, backend=backend), mixed.composed(model)
     with torch.inference_mode():
         pairs = [(compiled(part), exact(part)) for part in images.split(BATCH)]

@@ -83,6 +83,7 @@ def options_of(case: Case) -> Options:
         netlist_frames=case.netlist,
         seeds=case.seeds,
         style=case.style,
+        fast_for="engine",
     )
 
 

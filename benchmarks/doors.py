@@ -77,7 +77,7 @@ def show(row: Mapping[str, Any]) -> None:
 
 
 def _built(network: Network, board: str, out: Path) -> Row:
-    report = build_file(str(network.file()), board, Options(), out=out).report
+    report = build_file(str(network.file()), board, Options(fast_for="engine"), out=out).report
     return {
         "door": network.door,
         "file": network.file().name,

@@ -114,7 +114,9 @@ def make_case(name: str, board: str, scratch: Path) -> Case:
     folders, array = [scratch / f"{name}-{seed}" for seed in (1, 2)], None
     for seed, folder in enumerate(folders, 1):
         source = Source(make(seed), torch.from_numpy(images[:4]), name)
-        options = Options(frames=0, style=style, array=array, reusable=style == "shared" and array is None)
+        options = Options(
+            frames=0, style=style, fast_for="engine", array=array, reusable=style == "shared" and array is None
+        )
         accelerator = run_build(source, name, board, options, out=folder, stop_at="map").accelerator
         array = accelerator.programs[0].array if accelerator.programs else None
     expected, differing = (np.asarray(nnhw.reference(make(seed))(images)) for seed in (1, 2))

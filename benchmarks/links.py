@@ -129,7 +129,7 @@ def run(board: str) -> Row:
 
 def load_network(name: str, board: Board, folder: Path, progress: Progress) -> Network:
     """Map an example; return it with images of the test set."""
-    options = Options(frames=0, style="streaming")
+    options = Options(frames=0, style="streaming", fast_for="engine")
     build = build_file(str(EXAMPLES / f"{name}.py"), board.name, options, out=folder, stop_at="map", progress=progress)
     images = _examples_module("mnist_data").load_mnist("test")[0][:MOST_FRAMES]
     codes = ir.run(ir.load(folder / "head.ir"), images)[0]

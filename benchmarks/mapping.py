@@ -99,7 +99,7 @@ def mapped(name: str, board_name: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
 
     def one() -> None:
-        made, facts = map_on_board(body, board, Options())
+        made, facts = map_on_board(body, board, Options(fast_for="engine"))
         found.update(cycles=made.interval, style=made.style, resources=facts["resources"])
 
     limit_cpu(LIMIT_S)

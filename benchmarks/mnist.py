@@ -59,7 +59,7 @@ def measure(name: str, board: str, rtl_images: int) -> Row:
     """
     progress = make_progress(Console(stderr=True))
     file = str(EXAMPLES / f"{name}.py")
-    build = build_file(file, board, Options(seeds=SEEDS), progress=progress)
+    build = build_file(file, board, Options(seeds=SEEDS, fast_for="engine"), progress=progress)
     source, accelerator = load_source(file), build.accelerator
     images, labels = _examples_module("mnist_data").load_mnist("test")
     with progress.stage(f"{len(images)} images: PyTorch, reference, integer graph"):

@@ -115,7 +115,8 @@ def hashes_of(design: Design) -> dict[str, str]:
     """
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            build_file(str(EXAMPLES / design.file), design.board, Options(**design.options), out=scratch, stop_at="map")
+            options = Options(**{"fast_for": "engine", **design.options})
+            build_file(str(EXAMPLES / design.file), design.board, options, out=scratch, stop_at="map")
         except NnhwError as error:
             return {"refused": str(error)}
         accelerator = Accelerator.load(Path(scratch))

@@ -244,7 +244,7 @@ def stopped_by(fault: Planted, board: str) -> tuple[str, str]:
         try:
             nnhw.build(
                 fault.model(), example_input(), name="planted", board=board, out=Path(folder) / "b", style="streaming",
-                stop_at="simulate",
+                fast_for="engine", stop_at="simulate",
             )  # fmt: skip
         except NnhwError as error:
             return type(error).__name__, str(error)

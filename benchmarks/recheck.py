@@ -46,7 +46,7 @@ def recheck(name: str, board: str, path: Path) -> Row:
     before, case = json.loads(path.read_text(encoding="utf-8"))["cycles"], CASES[name]
     chosen = case.network or name
     model, example = NETWORKS[chosen].load()
-    options = Options(clock_hz=case.clock_hz, target_fps=case.target_fps, style=case.style)
+    options = Options(clock_hz=case.clock_hz, target_fps=case.target_fps, style=case.style, fast_for="engine")
     row: Row = {"network": name, "board": board}
     with tempfile.TemporaryDirectory() as scratch:
         try:

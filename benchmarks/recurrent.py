@@ -122,7 +122,7 @@ def placed(name: str, board: str, seeds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "build"
         try:
-            nnhw.build(model, example, name="cell", board=board, out=out, seeds=seeds, frames=0)
+            nnhw.build(model, example, name="cell", board=board, out=out, seeds=seeds, frames=0, fast_for="engine")
         except NnhwError as error:
             return {"not_placed": str(first_of(error)).partition(";")[0]}
         report = json.loads((out / "report.json").read_text(encoding="utf-8"))
@@ -165,7 +165,7 @@ def random_codes(body: Graph, seed: int) -> list[np.ndarray]:
 def _row(body: Graph, codes: list[Any], board_name: str, turns: int) -> dict[str, Any]:
     board = load_board(board_name)
     try:
-        mapped, _ = map_on_board(body, board, Options(sequences=turns))
+        mapped, _ = map_on_board(body, board, Options(sequences=turns, fast_for="engine"))
     except MappingError as error:
         return {"refused": str(first_of(error)).partition(";")[0]}
     accelerator = mapped.accelerator

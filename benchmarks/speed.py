@@ -97,7 +97,9 @@ def _seconds(command: list[str], environment: Mapping[str, str]) -> float:
 
 def _virtual_board(board: str, folder: Path) -> float:
     """Return the cycles that the virtual board makes in a second of a batch."""
-    build = build_file(str(MODEL), board, Options(frames=0), out=folder / "virtual", stop_at="elaborate")
+    build = build_file(
+        str(MODEL), board, Options(frames=0, fast_for="engine"), out=folder / "virtual", stop_at="elaborate"
+    )
     codes = build.accelerator.input_format.codes
     rng = np.random.default_rng(1)
     bits = rng.integers(0, 2, (FRAMES, *build.accelerator.input_format.shape))

@@ -72,7 +72,7 @@ def _row(model: nn.Module, example: torch.Tensor, board: str) -> dict[str, Any]:
 
 def _mapped(body: Graph, board: str) -> dict[str, Any]:
     try:
-        mapped, facts = map_on_board(body, load_board(board), Options(style="streaming"))
+        mapped, facts = map_on_board(body, load_board(board), Options(style="streaming", fast_for="engine"))
     except MappingError as error:
         return {"refused": first_of(error)}
     return {"cycles": mapped.interval, **facts["resources"]}

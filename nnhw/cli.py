@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 # Results go to standard output and all else to standard error, so that results can be piped.
 OUT = Console()
 ERR = Console(stderr=True)
+# Columns of texts, on a terminal and in a pipe.
+WIDTH = 80
 # 130 is 128 + SIGINT, as a shell reports a process that Ctrl-C has ended.
 EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 # The base class of wrong options and arguments: typer exports only this one of its subclasses.
@@ -121,6 +124,14 @@ PASSES = (
     "rows_first"
 )
 FIGURES = "accuracy, rate, link, cycles, latency, lc, ff, ebr, spram, dsp"
+FastFor = Annotated[
+    str,
+    typer.Option(
+        "--for",
+        metavar="RATE",
+        help="link: as fast as the board's link needs, with the least logic. engine: as fast as the device allows.",
+    ),
+]
 BoardName = Annotated[str, typer.Option("--board", "-b", help="Name, alias (ice40) or file of a board.")]
 
 
@@ -147,14 +158,17 @@ def _advising(
         # `_Commands.invoke` shows the traceback.
         if ctx.find_root().params.get("debug"):
             raise
-        from nnhw.fitting.advice import MOST_SECONDS, advise
+        from nnhw.fitting.advice import LARGEST_SECONDS, MOST_SECONDS, advise
         from nnhw.fitting.tables import render_advice, render_needs
         from nnhw.flow.commands.inspection import captured
 
         _show_error(error)
         if error.layers:
             ERR.print(render_needs(error.layers))
-        said = f"looking for what would fit: no new attempts after {MOST_SECONDS:g} s; Ctrl-C stops it"
+        said = (
+            f"looking for what would fit: {MOST_SECONDS:g} s, at most {LARGEST_SECONDS:g} s on the largest board; "
+            "Ctrl-C stops it"
+        )
         ERR.print(said, highlight=False, soft_wrap=True)
         progress, graph = _progress(), error.graph
         graph = captured(file, calibration, progress) if graph is None else graph
@@ -219,6 +233,7 @@ def build(
             help="streaming: one engine per layer. shared: one engine runs all layers. auto: the faster of the two."
         ),
     ] = "auto",
+    fast_for: FastFor = "link",
     array: Annotated[
         Path | None, typer.Option(metavar="BUILD", help="Make a program for the shared engine of another build.")
     ] = None,
@@ -289,6 +304,7 @@ def build(
         sequences=sequences,
         link=link,
         input=input,
+        fast_for=fast_for,
     )
     calibration = make_calibration(calibrate, evaluate, labels, weight_bits, act_bits)
     with _advising(ctx, file, board, chosen, calibration):
@@ -331,7 +347,9 @@ def check(
         ("on the device", division.device),
         ("on the host, behind", division.behind),
     ):
-        OUT.print(f"{place}: {', '.join(operators) or 'nothing'}", highlight=False, markup=False, soft_wrap=True)
+        said = f"{place}: {', '.join(operators) or 'nothing'}"
+        for line in textwrap.wrap(said, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False):
+            OUT.print(line, highlight=False, markup=False, soft_wrap=True)
     for line in render_rates(checked.clock_hz, checked.rates):
         OUT.print(line, highlight=False, soft_wrap=True)
 
@@ -348,6 +366,7 @@ def fit(
         typer.Option(metavar="W/A", help="Bits of weights and activations, as 4/8; repeatable. Usual ones otherwise."),
     ] = None,
     style: Annotated[str, typer.Option(help="streaming, shared or auto, as for build.")] = "auto",
+    fast_for: FastFor = "link",
     clock: Annotated[float | None, typer.Option(metavar="MHZ", help="Clock at which rates are computed.")] = None,
     calibrate: Calibrate = None,
     weight_bits: Bits = 8,
@@ -364,6 +383,7 @@ def fit(
         boards=board or (),
         widths=widths or (),
         style=style,
+        fast_for=fast_for,
         clock_mhz=clock,
         calibration=calibration,
         progress=_progress(),

@@ -12,7 +12,16 @@ class NnhwError(Exception):
 
     A message says what happened, where (layer and source line of the user's model),
     what is needed, what was given, and what to do.
+
+    Parameters
+    ----------
+    cause: all but what to do.
+    remedy: what to do; empty where the cause says it, or nothing helps.
     """
+
+    def __init__(self, cause: str = "", remedy: str = "") -> None:
+        self.cause, self.remedy = cause, remedy
+        super().__init__(f"{cause}; {remedy}" if remedy else cause)
 
 
 class InputError(NnhwError):
@@ -77,6 +86,7 @@ class DoesNotFitError(MappingError):
 
     Parameters
     ----------
+    cause, remedy: see `NnhwError`.
     layers: the least resources of each layer, in the model's order: of the first layers where these alone do not fit;
         empty where they are not known.
 
@@ -87,9 +97,9 @@ class DoesNotFitError(MappingError):
 
     graph: Any = None
 
-    def __init__(self, message: str, layers: Sequence[LayerNeed] = ()) -> None:
+    def __init__(self, cause: str, remedy: str = "", layers: Sequence[LayerNeed] = ()) -> None:
         self.layers = tuple(layers)
-        super().__init__(message)
+        super().__init__(cause, remedy)
 
 
 class StuckError(NnhwError):
@@ -191,3 +201,10 @@ def first_of(error: NnhwError) -> str:
     if isinstance(error, ProblemList):
         return f"{error.problems[0]} (and {len(error.problems) - 1} more)"
     return str(error)
+
+
+def cause_of(error: NnhwError) -> str:
+    """Return the same as `first_of`, without what to do."""
+    if isinstance(error, ProblemList):
+        return f"{error.problems[0].cause} (and {len(error.problems) - 1} more)"
+    return error.cause

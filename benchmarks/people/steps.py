@@ -102,7 +102,7 @@ def mapping(name: str, folder: Path, board_name: str) -> Row:
     found: Row = {}
 
     def run() -> None:
-        mapped, facts = map_on_board(body, board, Options())
+        mapped, facts = map_on_board(body, board, Options(fast_for="engine"))
         found.update(cycles=mapped.interval, style=mapped.style, resources=facts["resources"])
         found["bound"] = bound(mapped.accelerator, board)
 

@@ -28,7 +28,7 @@ class CompileOptions:
     Parameters
     ----------
     board: name of a board, an alias, or the path of a board file.
-    style: `auto`, `streaming` or `shared`; see `nnhw.build`.
+    style, fast_for: see `nnhw.build`.
     link: `model` (the exact integer reference in Python), `sim` (the virtual board), `auto` (the only board that is
         plugged in) or the name of a serial port.
     builds: folder where builds are kept; None: the user's cache.
@@ -44,6 +44,7 @@ class CompileOptions:
 
     board: str = "icebreaker"
     style: str = "auto"
+    fast_for: str = "link"
     link: str = "model"
     builds: Path | str | None = None
     fallback: bool = False
@@ -118,12 +119,14 @@ class CompileOptions:
             seeds=self.seeds,
             frames=_FRAMES if self.has_board else 0,
             style=self.style,
+            fast_for=self.fast_for,
         )
 
 
 _KINDS: tuple[tuple[str, tuple[type, ...], str], ...] = (
     ("board", (str, Path), "the name of a board or the path of a board file"),
     ("style", (str,), "auto, streaming or shared"),
+    ("fast_for", (str,), "link or engine"),
     ("link", (str,), "model, sim, auto or the name of a serial port"),
     ("builds", (str, Path, type(None)), "the path of a folder"),
     ("fallback", (bool,), "True or False"),

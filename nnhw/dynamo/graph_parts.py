@@ -122,7 +122,7 @@ atexit.register(close)
 def key_of(part: Extracted, options: CompileOptions) -> str:
     """Return the hash of all that a build depends on: graph, weights, options, board, versions of nnhw and torch."""
     build = options.build_options()
-    said = {name: getattr(build, name) for name in ("clock_hz", "target_fps", "style")}
+    said = {name: getattr(build, name) for name in ("clock_hz", "target_fps", "style", "fast_for")}
     # Seeds count for placing alone, which links without a board do not reach.
     said["seeds"] = build.seeds if options.has_board else None
     return cache_key(

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 
 from nnhw.boards import Board, load_board
 from nnhw.flow.options import Options
 from nnhw.flow.tools.progress import Progress
+from nnhw.flow.tools.stopping import TimeOver, time_limit
 from nnhw.ir import Graph
 
-from .narrowing import NotNarrowedError
-from .sweep import devices, plain_variant, variants
+from .narrowing import NotNarrowedError, width_of
+from .sweep import devices, narrower_widths, plain_variant, variant_of
 from .trials import FitTrial, LoweredVariant, Variant
 
 AUTO = "auto"
 """The style that tries all others."""
-MOST_SECONDS = 60.0
-"""Once so many seconds are over, a build that does not fit maps no further form of the network to give advice."""
+MOST_SECONDS = 15.0
+"""Seconds after which no form of a network is lowered or mapped any more to give advice."""
+LARGEST_SECONDS = 60.0
+"""The largest board has so many: whether the network fits there is the answer that most users need."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +32,11 @@ class Advice:
     Parameters
     ----------
     tried: all trials, fitting or not, in their order.
-    seconds: the time limit in seconds that stopped the trials; None: all forms were tried.
+    untried: board and bits of each trial that the time was too short for, or that did not end in time.
     """
 
     tried: tuple[FitTrial, ...]
-    seconds: float | None = None
+    untried: tuple[tuple[Board, Variant], ...] = ()
 
     @property
     def trials(self) -> tuple[FitTrial, ...]:
@@ -40,95 +44,140 @@ class Advice:
         return tuple(one for one in self.tried if one.fits)
 
 
-def advise(graph: Graph, board: str, options: Options, progress: Progress, seconds: float = MOST_SECONDS) -> Advice:
+@dataclass(frozen=True)
+class _Step:
+    """A form of a network that is to be mapped.
+
+    Parameters
+    ----------
+    form: makes it; None: the network has no such form.
+    may_help: whether it is worth a trial, after those that were made until then.
+    seconds: after the begin of all trials, when this one has to end.
+    """
+
+    variant: Variant
+    board: Board
+    style: str
+    form: Callable[[], LoweredVariant | None]
+    may_help: Callable[[], bool] = lambda: True
+    seconds: float = MOST_SECONDS
+
+
+def advise(graph: Graph, board: str, options: Options, progress: Progress, faster: float = 1.0) -> Advice:
     """Map variants of a captured graph that does not fit a board, until each kind of change has been tried.
 
-    First comes what costs least: the other style, then piecewise linear activations. The largest board is next, as
-    the answer that most users need soon, then fewer bits, from the smallest reduction on, then smaller boards. Each
-    variant has to meet the rate that was asked for. Foldings and arrays that the options fix are dropped, because they
-    were chosen for the network as it is.
+    The largest board comes first, as the answer that most users need soon. Then comes what costs least: the other
+    style, piecewise linear activations, fewer bits, from the smallest reduction on, and at last smaller boards, the
+    larger ones first. Each variant has to meet the rate that was asked for. Foldings and arrays that the options fix
+    are dropped, because they were chosen for the network as it is.
 
     Parameters
     ----------
     graph: captured, not lowered yet.
     board: name of the board, or path of its file.
-    seconds: time limit: no form is lowered or mapped later than this; one at least always is.
+    faster: by what factor the trials have to end sooner than after `MOST_SECONDS` and `LARGEST_SECONDS`.
 
     Raises
     ------
     NnhwError: what stands in the way of lowering the network.
     """
-    given, found = load_board(board), list[FitTrial]()
+    found = list[FitTrial]()
     free = replace(options, overrides={}, array=None)
+    steps = list(_steps(graph, load_board(board), free.style, found, progress))
     start = time.monotonic()
-    for form, target, style in _candidates(graph, given, free.style, found, progress):
-        # The first form is mapped however long it takes, so that there is always an answer.
-        if found and time.monotonic() - start > seconds:
-            return Advice(tuple(found), seconds)
-        found.append(form.attempt(target, (), replace(free, style=style)))
+    for place, step in enumerate(steps):
+        if not step.may_help():
+            continue
+        try:
+            with time_limit(start + step.seconds / faster - time.monotonic()):
+                form = step.form()
+                trial = None if form is None else form.attempt(step.board, (), replace(free, style=step.style))
+        except TimeOver:
+            left = (one for one in steps[place:] if one.may_help())
+            return Advice(tuple(found), tuple((one.board, one.variant) for one in left))
+        if trial is not None:
+            found.append(trial)
     return Advice(tuple(found))
 
 
-def _candidates(
-    graph: Graph, board: Board, style: str, found: Sequence[FitTrial], progress: Progress
-) -> Iterator[tuple[LoweredVariant, Board, str]]:
-    """Yield the next form of a network, a board to map that on, and the style.
+def _steps(graph: Graph, board: Board, style: str, found: Sequence[FitTrial], progress: Progress) -> Iterator[_Step]:
+    """Yield the forms of a network that may fit, each with a board and the style, in the order of their trials.
 
     Parameters
     ----------
     style: the one in which the network does not fit the board.
-    found: the trials made until then: the caller's list, which grows between two yields.
+    found: the trials made so far: the caller's list, which grows.
     """
-    forms = variants(graph, None)
-    own, same = next(forms)
+    own = Variant(*width_of(graph), own=True)
     # Lowered once, for all boards and styles.
-    given = LoweredVariant(own, same, progress)
-    if style != AUTO:
-        yield given, board, AUTO
-    plain = plain_variant(graph)
-    if plain is not None:
-        yield LoweredVariant(*plain, progress), board, style
+    given = LoweredVariant(own, graph, progress)
     larger = [other for other, _ in reversed(devices(())) if other.resources.lc > board.resources.lc]
     for other in larger[:1]:
-        yield given, other, style
-    narrower = list[LoweredVariant]()
-    for one in _narrower(forms, board, found, progress):
-        narrower.append(one)
-        yield one, board, style
-    for one in narrower if larger else ():
-        # Only where neither fewer bits alone nor the largest board alone helps.
-        if not any(trial.fits for trial in found):
-            yield one, larger[0], style
+        yield _Step(own, other, style, lambda: given, seconds=LARGEST_SECONDS)
+    if style != AUTO:
+        yield _Step(own, board, AUTO, lambda: given)
+    plain = plain_variant(graph)
+    if plain is not None:
+        replaced = LoweredVariant(*plain, progress)
+        yield _Step(plain[0], board, style, lambda: replaced)
+    yield from _narrower(graph, [board, *larger[:1]], style, found, progress)
     for other in larger[1:]:
-        # What is too large for a device is too large for a smaller one of its family.
-        if not any(one.variant.own and not one.fits and _is_as_large(one.board, other) for one in found):
-            yield given, other, style
+        yield _Step(own, other, style, lambda: given, partial(_may_hold, other, found))
 
 
 def _narrower(
-    forms: Iterator[tuple[Variant, Graph | NotNarrowedError]],
-    board: Board,
-    found: Sequence[FitTrial],
-    progress: Progress,
-) -> Iterator[LoweredVariant]:
-    """Yield the forms with fewer bits, but for those that take more away than one that fits the board."""
-    for variant, form in forms:
-        if isinstance(form, NotNarrowedError):
-            progress.note(f"fewer bits were not tried: {form}")
-            return
-        if not any(_fits_on(one, board) and _is_nearer(one.variant, variant) for one in found):
-            yield LoweredVariant(variant, form, progress)
+    graph: Graph, boards: Sequence[Board], style: str, found: Sequence[FitTrial], progress: Progress
+) -> Iterator[_Step]:
+    """Yield the forms with fewer bits, on the board itself and on the largest one.
+
+    Those that take more away than one that fits the board are of no use, and on the largest board all are, once
+    anything fits.
+    """
+    refused = list[NotNarrowedError]()
+
+    @cache
+    def form(widths: tuple[int, int]) -> LoweredVariant | None:
+        variant, narrow = variant_of(graph, widths)
+        if not isinstance(narrow, NotNarrowedError):
+            return LoweredVariant(variant, narrow, progress)
+        progress.note(f"fewer bits were not tried: {narrow}")
+        refused.append(narrow)
+        return None
+
+    def is_nearest(variant: Variant) -> bool:
+        return not refused and not _keeps_more(variant, own, found)
+
+    def is_wanted() -> bool:
+        return not refused and not any(one.fits for one in found)
+
+    own, *larger = boards
+    widths = narrower_widths(graph)
+    for pair in widths:
+        variant = Variant(*pair)
+        yield _Step(variant, own, style, partial(form, pair), partial(is_nearest, variant))
+    for board in larger:
+        for pair in widths:
+            yield _Step(Variant(*pair), board, style, partial(form, pair), is_wanted)
 
 
-def _is_as_large(board: Board, other: Board) -> bool:
-    """Return whether a board has a device of another one's family, and no smaller one."""
-    return board.family == other.family and board.resources.lc >= other.resources.lc
+def _may_hold(board: Board, found: Sequence[FitTrial]) -> bool:
+    """Return False if the network as it is does not fit a device of the same family that is no smaller."""
+    return not any(
+        one.variant.own
+        and not one.fits
+        and one.board.family == board.family
+        and one.board.resources.lc >= board.resources.lc
+        for one in found
+    )
 
 
-def _fits_on(one: FitTrial, board: Board) -> bool:
-    return one.fits and one.board == board
-
-
-def _is_nearer(one: Variant, other: Variant) -> bool:
-    """Return whether `one` keeps the network's activations and has at least the bits of `other` in both widths."""
-    return not one.replaced and one.weight_bits >= other.weight_bits and one.act_bits >= other.act_bits
+def _keeps_more(variant: Variant, board: Board, found: Sequence[FitTrial]) -> bool:
+    """Return whether a form fits the board with no fewer bits in both widths, and with the network's activations."""
+    return any(
+        one.fits
+        and one.board == board
+        and not one.variant.replaced
+        and one.variant.weight_bits >= variant.weight_bits
+        and one.variant.act_bits >= variant.act_bits
+        for one in found
+    )

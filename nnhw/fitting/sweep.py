@@ -63,6 +63,7 @@ def fit(
     boards: Sequence[str] = (),
     widths: Sequence[tuple[int, int]] | None = None,
     style: str = "auto",
+    fast_for: str = "link",
     clock_mhz: float | None = None,
     name: str | None = None,
     calibrate: Any = None,
@@ -80,6 +81,7 @@ def fit(
         of `WIDTHS` in turn until one fits. What a network of fewer bits takes is known without training it; its
         accuracy is not.
     style: `streaming`, `shared` or `auto`, as in `nnhw.build`.
+    fast_for: `link` or `engine`, as in `nnhw.build`.
     clock_mhz: clock in MHz for which rates are computed; None: each board's usual one.
     name: name of the network; None: that of its class.
     calibrate: data with which a float model is quantized first; None: the model has quantizers.
@@ -101,7 +103,7 @@ def fit(
             model = data.quantize(model, example_input, shown)
     named = identifier(name or class_name(model).lower())
     graph = captured_graph(Source(model, example_input, named), shown)
-    return fit_graph(graph, boards, widths, _options(style, clock_mhz), shown)
+    return fit_graph(graph, boards, widths, _options(style, fast_for, clock_mhz), shown)
 
 
 def fit_file(
@@ -110,6 +112,7 @@ def fit_file(
     boards: Sequence[str] = (),
     widths: Sequence[str] = (),
     style: str = "auto",
+    fast_for: str = "link",
     clock_mhz: float | None = None,
     calibration: Calibration | None = None,
     progress: Progress | None = None,
@@ -122,7 +125,7 @@ def fit_file(
     widths: texts such as '4/8': bits of weights and of activations.
     """
     progress, wanted = progress or SilentProgress(), parse_widths(widths)
-    options = _options(style, clock_mhz)
+    options = _options(style, fast_for, clock_mhz)
     found = devices(boards)  # a wrong name is said before torch is imported
     for board, _ in found if boards else ():
         check_board_clock(board, options.clock_hz)
@@ -184,30 +187,30 @@ def variants(
     """
     own = width_of(graph)
     yield Variant(*own, own=True), graph
-    for weight_bits, act_bits in dict.fromkeys(_tried(own) if widths is None else _checked(widths, own)):
-        # Cut to the network's own widths, a pair of `WIDTHS` may be the network itself, or come twice
-        # (`dict.fromkeys`).
-        if (weight_bits, act_bits) != own:
-            yield Variant(weight_bits, act_bits), _narrowed(graph, weight_bits, act_bits)
+    for pair in narrower_widths(graph) if widths is None else dict.fromkeys(_checked(widths, own)):
+        if pair != own:
+            yield variant_of(graph, pair)
 
 
-def _narrowed(graph: Graph, weight_bits: int, act_bits: int) -> Graph | NotNarrowedError:
+def narrower_widths(graph: Graph) -> list[tuple[int, int]]:
+    """Return `WIDTHS`, each cut to the network's own bits of (weights, activations), without those bits themselves."""
+    own = width_of(graph)
+    cut = dict.fromkeys((min(weight_bits, own[0]), min(act_bits, own[1])) for weight_bits, act_bits in WIDTHS)
+    return [pair for pair in cut if pair != own]
+
+
+def variant_of(graph: Graph, widths: tuple[int, int]) -> tuple[Variant, Graph | NotNarrowedError]:
+    """Return a captured graph with fewer bits, or why it has no such form."""
     try:
-        return narrowed(graph, weight_bits, act_bits)
+        return Variant(*widths), narrowed(graph, *widths)
     except NotNarrowedError as error:
-        return error
+        return Variant(*widths), error
 
 
 def plain_variant(graph: Graph) -> tuple[Variant, Graph] | None:
     """Return a captured graph with piecewise linear activations; None if it has no other activations."""
     replaced = activations_of(graph)
     return (Variant(*width_of(graph), replaced=replaced), with_plain_activations(graph)) if replaced else None
-
-
-def _tried(own: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    """Yield `WIDTHS`, each cut to the network's own widths."""
-    for weight_bits, act_bits in WIDTHS:
-        yield min(weight_bits, own[0]), min(act_bits, own[1])
 
 
 def _checked(widths: Iterable[tuple[int, int]], own: tuple[int, int]) -> Iterator[tuple[int, int]]:
@@ -222,8 +225,8 @@ def _checked(widths: Iterable[tuple[int, int]], own: tuple[int, int]) -> Iterato
         yield weight_bits, act_bits
 
 
-def _options(style: str, clock_mhz: float | None) -> Options:
-    return Options(style=style, clock_hz=None if clock_mhz is None else clock_mhz * 1e6)
+def _options(style: str, fast_for: str, clock_mhz: float | None) -> Options:
+    return Options(style=style, fast_for=fast_for, clock_hz=None if clock_mhz is None else clock_mhz * 1e6)
 
 
 def _fits(

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from nnhw.boards import Board
 from nnhw.errors import LayerNeed
 from nnhw.flow.tools.tables import NumberTable
 
 from .advice import Advice
 from .sweep import Fits
-from .trials import FitTrial
+from .trials import FitTrial, Variant
 
 LEGEND = (
     "W/A: bits of weights and activations, * those that the network has. engine/s: images per second at the estimated "
@@ -27,15 +28,14 @@ def render_fits(fits: Fits) -> RenderableType:
 
 def render_advice(advice: Advice) -> RenderableType:
     """Return the table of what would fit where a network does not."""
-    stopped = "" if advice.seconds is None else f" No other was tried after {advice.seconds:g} s; `nnhw fit` does."
+    untried = f" Not tried, as time was over: {_named(advice.untried)}; `nnhw fit` does." if advice.untried else ""
+    tried = [(one.board, one.variant) for one in advice.tried]
     if not advice.trials:
-        return Text(
-            f"Tried without success: {_tried(advice.tried)}. Use fewer channels, smaller images or fewer "
-            f"layers.{stopped}"
-        )
+        said = f"Tried without success: {_named(tried)}. " if tried else ""
+        return Text(f"{said}Use fewer channels, smaller images or fewer layers.{untried}")
     table = trial_table(f"What would fit, of {len(advice.tried)} that were mapped", advice.trials)
     unknown = "Accuracy with fewer bits or other activations is known only when the model has them."
-    remarks = [f"{_legend(advice.trials)} {unknown}{stopped}"]
+    remarks = [f"{_legend(advice.trials)} {unknown}{untried}"]
     remarks += [
         f"~: straight lines (hardtanh, hard sigmoid, ReLU) for {', '.join(one.variant.replaced)}."
         for one in advice.trials
@@ -44,10 +44,11 @@ def render_advice(advice: Advice) -> RenderableType:
     return Group(table, *map(Text, remarks))
 
 
-def _tried(trials: Sequence[FitTrial]) -> str:
-    """Return the boards and bits that were tried, such as 'icebreaker at 4/8, 4/4 bits; ulx3s_85f at 8/8 bits'."""
-    boards = dict.fromkeys(one.board.name for one in trials)
-    bits = {name: dict.fromkeys(_bits(one).rstrip("*") for one in trials if one.board.name == name) for name in boards}
+def _named(forms: Sequence[tuple[Board, Variant]]) -> str:
+    """Return boards with the bits of the forms, such as 'icebreaker at 4/8, 4/4 bits; ulx3s_85f at 8/8 bits'."""
+    bits: dict[str, dict[str, None]] = {}
+    for board, variant in forms:
+        bits.setdefault(board.name, {})[_bits(variant).rstrip("*")] = None
     return "; ".join(f"{name} at {', '.join(found)} bits" for name, found in bits.items())
 
 
@@ -62,7 +63,7 @@ def trial_table(title: str, trials: Sequence[FitTrial]) -> NumberTable:
     boards = list(dict.fromkeys(one.board.name for one in trials))
     for name in boards:
         for one in (one for one in trials if one.board.name == name):
-            table.row(name, _bits(one), *_outcome(one))
+            table.row(name, _bits(one.variant), *_outcome(one))
     return table
 
 
@@ -80,8 +81,7 @@ def render_needs(layers: Sequence[LayerNeed]) -> NumberTable:
     return table
 
 
-def _bits(one: FitTrial) -> str:
-    variant = one.variant
+def _bits(variant: Variant) -> str:
     return f"{variant.weight_bits}/{variant.act_bits}" + ("*" if variant.own else "~" if variant.replaced else "")
 
 
@@ -144,7 +144,9 @@ def _remarks(fits: Fits) -> Iterator[str]:
             said.add(one.board.name)
             yield f"{one.board.name} stands for {', '.join(one.alike)} as well: the same device."
     yield from _reasons([one for one in fits.trials if not one.fits and one.variant.own])
-    refused = {_bits(one): one.missing for one in fits.trials if not (one.fits or one.supported or one.variant.own)}
+    refused = {
+        _bits(one.variant): one.missing for one in fits.trials if not (one.fits or one.supported or one.variant.own)
+    }
     for bits, missing in refused.items():
         yield f"{bits}: {missing}"
     yield _legend(fits.trials)

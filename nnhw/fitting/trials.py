@@ -69,6 +69,12 @@ class FitTrial:
     missing: str = ""
     supported: bool = True
 
+    def __str__(self) -> str:
+        if not self.fits:
+            return f"{self.board.name}, {self.variant}: {'does not fit' if self.supported else 'refused'}"
+        rates = f"engine {self.engine:,.0f}, link {self.link:,.0f} images/s"
+        return f"{self.board.name}, {self.variant}: fits, {self.style}, {rates}"
+
     @property
     def fits(self) -> bool:
         """Whether it was mapped."""
@@ -137,7 +143,9 @@ class LoweredVariant:
         if not isinstance(body, Graph):
             return failed(body, self.variant, board, alike, options.clock_hz or board.target_clock_hz)
         with self.progress.stage(f"map on {board.name}, {self.variant}"), noted("nnhw.mapping", self.progress):
-            return attempt(body, self.variant, board, alike, options)
+            trial = attempt(body, self.variant, board, alike, options)
+        self.progress.note(str(trial))
+        return trial
 
 
 def attempt(body: Graph, variant: Variant, board: Board, alike: tuple[str, ...], options: Options) -> FitTrial:

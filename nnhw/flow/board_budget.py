@@ -101,7 +101,7 @@ def available(board: Board, beside: Cost | None = None) -> Budget:
 
 
 def _map_at_rate(body: Graph, board: Board, budget: Budget, family: Family, options: Options) -> Mapped:
-    """Return a mapping that reaches the rate asked for; the fastest one where none was asked for.
+    """Return a mapping that reaches the rate asked for; where none was, the one of `Options.fast_for`.
 
     Raises
     ------
@@ -113,6 +113,7 @@ def _map_at_rate(body: Graph, board: Board, budget: Budget, family: Family, opti
             mapped = map_in_style(body, board, budget, family, options, interval)
             if mapped.interval <= interval:
                 return mapped
+        options = dataclasses.replace(options, fast_for="engine")
     fastest = map_in_style(body, board, budget, family, options, None)
     if interval is not None and fastest.interval > interval:
         raise DoesNotFitError(_too_slow(fastest.accelerator, board, options))

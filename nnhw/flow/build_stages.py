@@ -351,7 +351,10 @@ STAGES = (
     BuildStage("capture", (), (), capture),
     BuildStage("lower", ("capture",), (), lower),
     BuildStage(
-        "map", ("lower",), ("clock_hz", "target_fps", "overrides", "style", "array", "reusable", "sequences"), map_stage
+        "map",
+        ("lower",),
+        ("clock_hz", "target_fps", "overrides", "style", "fast_for", "array", "reusable", "sequences"),
+        map_stage,
     ),
     BuildStage("elaborate", ("lower", "map"), (), elaborate),
     BuildStage("simulate", ("capture", "lower", "map", "elaborate"), ("frames",), simulate),

@@ -14,6 +14,7 @@ from nnhw.errors import InputError
 from nnhw.reading import parse_toml
 
 STYLES = ("auto", "streaming", "shared")
+GOALS = ("link", "engine")
 CLOCK_RANGE_MHZ = (0.001, 10_000.0)
 """Clocks that a user may ask for: slower and faster than any FPGA has, so that only slips of the keys are refused."""
 
@@ -25,7 +26,7 @@ class Options:
     Parameters
     ----------
     clock_hz: clock that the engine must reach, in Hz; None: the fastest that place and route reaches.
-    target_fps: frames per second of the engine that are enough; None: the fastest mapping that fits.
+    target_fps: frames per second of the engine that are enough; None: as `fast_for` says.
     overrides: foldings by layer name, see `nnhw.mapping.mapper.map_body`.
     seeds: number of place-and-route runs, of which the best is taken.
     jobs: tool processes at a time.
@@ -33,6 +34,8 @@ class Options:
     netlist_frames: number of frames that are simulated with the placed netlist; 0: none.
     style: `streaming`: each layer has an engine of its own; `shared`: one engine runs a program of layers; `auto`: the
         faster that fits.
+    fast_for: `link`: the smallest mapping that keeps up with the board's link, or the fastest where none does;
+        `engine`: the fastest mapping that fits, even if the link cannot keep up with it.
     array: array of a shared engine that is built already: only a program is made for it.
     reusable: the shared engine is for other networks, too: no layer has an engine of its own, and its limits leave room
         for larger layers.
@@ -51,6 +54,7 @@ class Options:
     frames: int = 8
     netlist_frames: int = 0
     style: str = "auto"
+    fast_for: str = "link"
     array: ArrayConfig | None = None
     reusable: bool = False
     sequences: int = 1
@@ -70,6 +74,8 @@ class Options:
                 raise InputError(f"--{name.replace('_', '-')} needs a whole number from {least} on, given {count}")
         if self.style not in STYLES:
             raise InputError(f"--style is one of {', '.join(STYLES)}; given '{self.style}'")
+        if self.fast_for not in GOALS:
+            raise InputError(f"--for is one of {', '.join(GOALS)}; given '{self.fast_for}'")
         if self.array is not None and self.style == "streaming":
             raise InputError("--array is of a shared engine, and --style streaming has none; leave out one of them")
         if self.overrides and (self.style == "shared" or self.array is not None):
@@ -167,6 +173,7 @@ def make_options(
     link: str = "",
     sequences: int = 1,
     input: str = "",
+    fast_for: str = "link",
 ) -> Options:
     """Return the options of a command line, or of `nnhw.build`.
 
@@ -191,4 +198,5 @@ def make_options(
         link=link,
         sequences=sequences,
         input=input,
+        fast_for=fast_for,
     )

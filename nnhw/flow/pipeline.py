@@ -138,6 +138,7 @@ def build(
     clock_mhz: float | None = None,
     target_fps: float | None = None,
     style: str = "auto",
+    fast_for: str = "link",
     array: Path | str | None = None,
     reusable: bool = False,
     sequences: int = 1,
@@ -169,8 +170,10 @@ def build(
     name: name of the model; default: that of its class in lower case.
     out: the build folder; default: `build/<name>-<board>`.
     clock_mhz: clock that the engine must reach, in MHz; default: the fastest that place and route reaches.
-    target_fps: frames per second of the engine that are enough; default: the fastest mapping that fits.
+    target_fps: frames per second of the engine that are enough; default: as `fast_for` says.
     style: `streaming`: an engine for each layer; `shared`: one engine runs a program; `auto`: the faster that fits.
+    fast_for: `link`: the smallest mapping that keeps up with the board's link, or the fastest where none does;
+        `engine`: the fastest mapping that fits, even if the link cannot keep up with it.
     array: folder of a build with a shared engine, which is to run this model too: only a program is made for it.
     reusable: with style `shared`: the engine is made for other networks as well, which are then built with `array`.
     sequences: number of sequences that take turns in a recurrent network, one step each: an engine that waits for the
@@ -226,6 +229,7 @@ def build(
         sequences=sequences,
         link=link,
         input=input,
+        fast_for=fast_for,
     )
     _board_with_link(board, options)  # what is wrong with it is reported before the model is quantized
     data = given_data(calibrate, evaluate, labels, weight_bits, act_bits)

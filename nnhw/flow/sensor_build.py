@@ -78,7 +78,8 @@ def sensor_options(board: Board, front: SensorFront, options: Options) -> Option
     rate = options.target_fps
     if rate is None:
         rate = front.frames_per_s * RATE_MARGIN
-    return dataclasses.replace(options, clock_hz=float(clock_hz), target_fps=rate)
+    # No link takes part, so none is the bound.
+    return dataclasses.replace(options, clock_hz=float(clock_hz), target_fps=rate, fast_for="engine")
 
 
 def clock_problems(board: Board, front: SensorFront, clock_hz: float) -> list[str]:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 
 from nnhw.accelerator import Accelerator
 from nnhw.boards import Board
-from nnhw.errors import DoesNotFitError, MappingError, MappingProblems, ProblemList, first_of
+from nnhw.errors import DoesNotFitError, MappingError, MappingProblems, ProblemList, cause_of, first_of
 from nnhw.families import Family
 from nnhw.flow.options import Options
 from nnhw.flow.report import link_rate
 from nnhw.ir import Graph
 from nnhw.mapping.budget import Budget
-from nnhw.mapping.loops import check_steps, refuse_loops
+from nnhw.mapping.loops import check_steps, refuse_loops, step_of
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.settling import settle
 from nnhw.mapping.shared.compile import Compiled
@@ -21,8 +20,9 @@ from nnhw.mapping.shared.loops.loop_accelerator import map_loop
 from nnhw.mapping.shared.search.arrays import least_cycles
 from nnhw.mapping.shared.shared_accelerator import map_program, map_shared
 
-_ADVICE = re.compile(r"(; |, so )(use|quantize|choose|put)\b[^;]*?(?= \(and |$)")
-"""The advice at the end of a message about a shared engine; how many more there are stays."""
+LINK_MARGIN = 1.25
+"""By what factor streaming engines are faster than the link: place and route may miss the board's usual clock by a
+fifth, and the host sees no fewer images then."""
 PROGRAM_LC = 215
 """Extra logic cells of a link that loads programs from the host and from flash; measured on the UP5K."""
 
@@ -109,7 +109,7 @@ def _sequence(
         try:
             return _loop(body, board, budget, family, f"with an engine for each layer, {first_of(error)}")
         except MappingError as other:
-            raise DoesNotFitError(_in_no_style(str(error), first_of(other)), error.layers) from None
+            raise DoesNotFitError(_in_no_style(error, other), error.remedy, error.layers) from None
 
 
 def _loop(body: Graph, board: Board, budget: Budget, family: Family, why: str) -> Mapped:
@@ -119,15 +119,21 @@ def _loop(body: Graph, board: Board, budget: Budget, family: Family, why: str) -
 def _streaming(
     body: Graph, board: Board, budget: Budget, family: Family, options: Options, interval: int | None, why: str
 ) -> Mapped:
+    enough = 0
+    if interval is None and options.fast_for == "link":
+        enough = int(_least_of_link(body, board, options) / LINK_MARGIN)
     accelerator = map_body(
         body,
         board.name,
         budget,
         family=family,
         target_interval=interval,
+        enough=enough,
         overrides=options.overrides,
         sequences=options.sequences,
     )
+    if why and accelerator.schedule.interval_cycles <= enough:
+        why += f"; {enough:,} cycles a frame are enough for the link, so no faster engines were sought"
     return Mapped(accelerator, "streaming", why)
 
 
@@ -178,24 +184,20 @@ def _instead(
     except MappingError as error:
         # A list of problems stays one, so that each of them is shown to the user.
         if isinstance(reason, ProblemList):
-            shared = MappingError(f"on a shared engine (--style shared): {_cause(first_of(error))}")
+            shared = MappingError(f"on a shared engine (--style shared): {cause_of(error)}")
             raise MappingProblems([*reason.problems, shared]) from None
-        said = _in_no_style(str(reason), first_of(error))
+        said = _in_no_style(reason, error)
         if isinstance(reason, DoesNotFitError):
-            raise DoesNotFitError(said, reason.layers) from None
-        raise MappingError(said) from None
+            raise DoesNotFitError(said, reason.remedy, reason.layers) from None
+        raise MappingError(said, reason.remedy) from None
 
 
-def _in_no_style(streaming: str, shared: str) -> str:
-    """Return the message that a network is mapped in neither style, from the message of each: what helps comes last."""
-    cause, use, remedy = streaming.rpartition("; use ")
-    on_shared = f"On a shared engine (--style shared): {_cause(shared)}"
-    return f"{cause}. {on_shared}; use {remedy}" if use else f"{streaming}. {on_shared}"
+def _in_no_style(streaming: MappingError, shared: MappingError) -> str:
+    """Return why a network is mapped in neither style.
 
-
-def _cause(shared: str) -> str:
-    """Return a message about a shared engine without its advice: the other style, which it may name, has failed."""
-    return _ADVICE.sub("", shared)
+    What would help with a shared engine is left out: it often is the other style, which has failed.
+    """
+    return f"{streaming.cause}. On a shared engine (--style shared): {cause_of(shared)}"
 
 
 def _least_of_link(body: Graph, board: Board, options: Options) -> int:
@@ -205,8 +207,13 @@ def _least_of_link(body: Graph, board: Board, options: Options) -> int:
     byte: so no mapping's frames have fewer bytes.
     """
     clock_hz = options.clock_hz or board.target_clock_hz
-    taken = sum(-(-node.type.size * node.type.int_dtype.bits // 8) for node in body.inputs)
-    given = sum(-(-node.type.size * min(node.type.int_dtype.bits, 8) // 8) for node in body.output_nodes)
+    # Of sequences a frame is a step; states, the other inputs and outputs of a step, stay on the device.
+    step = step_of(body)
+    source, result = step.graph.inputs[0].type, step.graph.output_nodes[0].type
+    taken = -(-source.size * source.int_dtype.bits // 8)
+    given = -(-result.size * min(result.int_dtype.bits, 8) // 8)
+    if body.inputs[0].type.is_sequence and not body.output_nodes[0].type.is_sequence:
+        given = 0  # sent behind the last step alone
     return int(clock_hz / board.host_link.images_per_s(taken, given, clock_hz))
 
 

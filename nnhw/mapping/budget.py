@@ -67,8 +67,8 @@ class Budget:
 
 def does_not_fit(
     layers: Sequence[Layer], interval: int, taken: Cost, budget: Budget, ram_bits: int, count: int | None = None
-) -> str:
-    """Return the message that a network does not fit: what is scarce, what is missing, and what would fit.
+) -> tuple[str, str]:
+    """Return the cause that a network does not fit (what is scarce and what is missing), and what would fit.
 
     Weights that are too many for all block RAMs are named as what is scarce: the smallest mapping has them in logic
     then, so that it takes few block RAMs, or none, and logic cells beyond all measure.
@@ -93,11 +93,17 @@ def does_not_fit(
             f"block RAMs, but the board leaves {budget.lc:.0f} and {budget.ebr} to the engines "
             f"({budget.excess(taken)})"
         )
-    return f"the network does not fit: {scarce}; {_remedy(layers, taken, budget, count)}"
+    cause = f"the network does not fit: {scarce}"
+    if min(budget.lc, budget.ff, budget.ebr) < 0:
+        return cause, (
+            "what stands beside the engines, such as the link, takes more than there is: use another link (--link), or "
+            "a board with more resources ('nnhw boards')"
+        )
+    return f"{cause}; {_shares(layers, taken, budget, count)}", REMEDY
 
 
 def fifos_do_not_fit(accelerator: Accelerator, excess: str) -> str:
-    """Return the message that a network's engines fit, but not the FIFOs between them; it names the largest FIFO.
+    """Return the cause that a network's engines fit, but not the FIFOs between them; it names the largest FIFO.
 
     Parameters
     ----------
@@ -109,10 +115,10 @@ def fifos_do_not_fit(accelerator: Accelerator, excess: str) -> str:
     why = ""
     if largest is not None and _held_bits(largest) > SMALL_FIFO_BITS:
         why = (
-            f"in front of '{largest.layer}' a branch waits for another in a FIFO of {_held_bits(largest)} bits: "
-            "branches of similar length, smaller maps, and joins along the channels need less; "
+            f"; in front of '{largest.layer}' a branch waits for another in a FIFO of {_held_bits(largest)} bits: "
+            "branches of similar length, smaller maps, and joins along the channels need less"
         )
-    return f"the network does not fit: with the FIFOs between its engines there are {excess}; {why}{REMEDY}"
+    return f"the network does not fit: with the FIFOs between its engines there are {excess}{why}"
 
 
 def _more(taken: float, given: float) -> int:
@@ -131,19 +137,14 @@ def _held_bits(stage: Stage) -> int:
     return 0 if fifo is None else fifo.depth * fifo.width
 
 
-def _remedy(layers: Sequence[Layer], taken: Cost, budget: Budget, count: int | None) -> str:
-    """Return advice on what would fit: the share of the network's size, the largest layer, other boards."""
+def _shares(layers: Sequence[Layer], taken: Cost, budget: Budget, count: int | None) -> str:
+    """Return what share of the network's size would fit, and its largest layer."""
     matrices = [layer for layer in layers if isinstance(layer, MatrixLayer)]
     pairs = ((budget.lc, taken.lc), (budget.ff, taken.ff), (budget.ebr, taken.ebr))
     # As if all resources shrank with the network: the scarcest one decides.
-    if min(budget.lc, budget.ff, budget.ebr) < 0:
-        return (
-            "what stands beside the engines, such as the link, takes more than there is: use another link (--link), or "
-            "a board with more resources ('nnhw boards')"
-        )
     share = min(1.0, *(left / some for left, some in pairs if some))
     about = "about" if count is None else "less than"
-    advice = f"{about} {share:.0%} of the network's present size would fit; {REMEDY}"
+    advice = f"{about} {share:.0%} of the network's present size would fit"
     if not matrices:
         return advice
     largest = max(matrices, key=_weight_bits)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
+from math import inf
 from typing import Any
 
 from nnhw.accelerator import Accelerator, EngineConfig
@@ -22,6 +23,11 @@ from nnhw.mapping.schedule import Fitted
 
 FEW_LAYERS = 16
 """A network of more layers is looked at after so many of them, after twice as many, and so on, up to three quarters."""
+FEW_PRODUCTS = 64
+"""Foldings of so many products per cycle are always tried: as constants in logic, weights of small layers are cheap."""
+SPARE_PRODUCTS = 8
+"""Of products per cycle, so many times those that a rate needs are tried: more lanes take more logic, but may take
+fewer block RAMs."""
 FOLDED = ("pe", "channel_lanes", "row_lanes")
 """Fields that `foldings` enumerates: an override of one of them selects foldings; any other is set in each folding."""
 
@@ -164,6 +170,7 @@ class DesignSpace:
         self,
         overrides: Mapping[str, Mapping[str, int]],
         check: Callable[[list[list[Candidate]]], None] = lambda _: None,
+        enough: int = 0,
     ) -> list[list[Candidate]]:
         """Return the candidates of every layer, the fastest first.
 
@@ -171,6 +178,8 @@ class DesignSpace:
         ----------
         overrides: by layer name, fields of its foldings that are fixed; see `map_body`.
         check: called with the candidates of the first layers, now and then, if there are many layers.
+        enough: cycles of a frame of which fewer are no better: foldings with many more products per cycle than these
+            need are left out. 0: none are.
 
         Raises
         ------
@@ -185,7 +194,7 @@ class DesignSpace:
         for layer in self.layers:
             try:
                 override = overrides.get(layer.name)
-                found.append(self._overridden(layer, override) if override else self._frontier(layer))
+                found.append(self._overridden(layer, override) if override else self._frontier(layer, enough))
             except MappingError as error:
                 problems.append(error)
             if not problems and len(found) in counts:
@@ -193,14 +202,21 @@ class DesignSpace:
         raise_all(problems)
         return found
 
-    def _frontier(self, layer: Layer) -> list[Candidate]:
+    def _frontier(self, layer: Layer, enough: int) -> list[Candidate]:
         """Return the candidates of a layer that no other one beats in cycles, logic and block RAM, fastest first.
+
+        Parameters
+        ----------
+        enough: see `frontiers`.
 
         Raises: MappingError of the last folding, if an engine accepts none.
         """
         found: list[Candidate] = []
         refused: MappingError | None = None
+        most = max(FEW_PRODUCTS, SPARE_PRODUCTS * -(-layer.products // enough)) if enough else inf
         for folding in self._choices(layer):
+            if folding.pe * folding.simd > most:
+                continue
             try:
                 found.append(self.candidate(layer, folding))
             except MappingError as error:

@@ -39,7 +39,7 @@ def refuse_weights(layers: Sequence[Layer], budget: Budget, family: Family) -> N
     held = held_bits(budget, family)
     if sum(taken.values()) > held:
         places = f"the {budget.ebr} block RAMs and {budget.lc:.0f} logic cells"
-        raise DoesNotFitError(_message(taken, held, f"{places} that the board leaves to the engines hold"))
+        raise DoesNotFitError(_message(taken, held, f"{places} that the board leaves to the engines hold"), REMEDY)
 
 
 def refuse_graph(graph: Graph, budget: Budget, family: Family) -> None:
@@ -52,9 +52,7 @@ def refuse_graph(graph: Graph, budget: Budget, family: Family) -> None:
     dense = [(part, node) for _, part in levels(graph) for node in part.nodes if _is_dense(part, node)]
     if sum(part.constants[node.inputs[1]].size for part, node in dense) <= FEW_WEIGHTS:
         return
-    held = held_bits(budget, family)
-    if family.large_ram is not None:
-        held += budget.spram * family.large_ram.words * family.large_ram.bits
+    held = held_bits(budget, family, large=True)
     taken = {}
     for part, node in dense:
         where = str(node.location) if node.location.module else f"'{node.name}'"
@@ -63,7 +61,7 @@ def refuse_graph(graph: Graph, budget: Budget, family: Family) -> None:
         shaped = values.reshape(*values.shape, *[1] * (4 - values.ndim))
         taken[where] = least_weight_bits(shaped, part.node(node.inputs[1]).type.int_dtype, groups, family)
     if sum(taken.values()) > FAR_TOO_LARGE * held:
-        raise DoesNotFitError(_message(taken, held, "all memories and logic cells that the board leaves hold"))
+        raise DoesNotFitError(_message(taken, held, "all memories and logic cells that the board leaves hold"), REMEDY)
 
 
 def _is_dense(graph: Graph, node: Node) -> bool:
@@ -73,11 +71,14 @@ def _is_dense(graph: Graph, node: Node) -> bool:
     return isinstance(node.op, Linear)
 
 
-def held_bits(budget: Budget, family: Family) -> int:
-    """Return an upper bound of the bits of weights that block RAMs and logic hold."""
+def held_bits(budget: Budget, family: Family, large: bool = False) -> int:
+    """Return an upper bound of the bits of weights that block RAMs and logic hold; with `large`, large RAMs, too."""
     # A logic cell holds a bit of so many words of a deep ROM, or of the words that fill up a ROM in block RAM.
     each = max(family.logic.rom_words + family.logic.rom_rest_words, MOST_TAIL)
-    return budget.ebr * family.block_ram.bits + int(family.room.stretch * budget.lc) * each
+    held = budget.ebr * family.block_ram.bits + int(family.room.stretch * budget.lc) * each
+    if large and family.large_ram is not None:
+        held += budget.spram * family.large_ram.words * family.large_ram.bits
+    return held
 
 
 def _message(taken: Mapping[str, int], held: int, places: str) -> str:
@@ -85,7 +86,7 @@ def _message(taken: Mapping[str, int], held: int, places: str) -> str:
     return (
         f"the network does not fit: its weights alone take at least {total:,} bits, but {places} at most {held:,} "
         f"(less than {held / total:.1%} of them); the largest layer is {largest} with at least {taken[largest]:,} "
-        f"bits; {REMEDY}"
+        f"bits"
     )
 
 

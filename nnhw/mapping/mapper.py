@@ -14,7 +14,7 @@ from nnhw.errors import DoesNotFitError, MappingError
 from nnhw.families import ICE40, Cost, Family
 from nnhw.ir import Graph
 from nnhw.mapping.assemble import least_interval
-from nnhw.mapping.budget import Budget, does_not_fit, fifos_do_not_fit
+from nnhw.mapping.budget import REMEDY, Budget, does_not_fit, fifos_do_not_fit
 from nnhw.mapping.cost import accelerator_cost
 from nnhw.mapping.design_space import Candidate, DesignSpace, smallest_within
 from nnhw.mapping.folding import Folding
@@ -53,6 +53,7 @@ def map_body(
     *,
     family: Family = ICE40,
     target_interval: int | None = None,
+    enough: int = 0,
     overrides: Mapping[str, Mapping[str, int]] | None = None,
     sequences: int = 1,
 ) -> Accelerator:
@@ -66,6 +67,8 @@ def map_body(
     family: device family.
     target_interval: cycles per frame that suffice: the smallest mapping that reaches them is returned. None: the
         fastest that fits.
+    enough: without a `target_interval`, cycles per frame of which fewer are no better: the smallest mapping that takes
+        no more is returned, or the fastest where none does.
     overrides: by layer name, fixed values of `pe`, `channel_lanes`, `row_lanes`, `hop`, `drain` or `logic_pe`.
     sequences: number of sequences of a recurrent network whose steps take turns. Engines that would wait for the state
         of the step before work on the other sequences meanwhile.
@@ -76,10 +79,15 @@ def map_body(
         an override that names no layer or that the engine does not accept.
     """
     refuse_weights(read_layers(step_of(body).graph), budget, family)
-    mapper = Mapper.of(body, board_name, family, overrides or {}, sequences, budget=budget)
+    enough = 0 if target_interval else enough
+    mapper = Mapper.of(body, board_name, family, overrides or {}, sequences, budget=budget, enough=enough)
     try:
-        best = mapper.about(budget, target_interval)
-        return with_schedule(mapper.eased(best, budget, mapper.intervals(budget, target_interval)))
+        if enough:
+            small = mapper.exact(budget, None, enough)
+            if small.schedule.interval_cycles <= enough:
+                return small
+            mapper.frontiers = mapper.space.frontiers(overrides or {})
+        return mapper.exact(budget, target_interval)
     except KeyboardInterrupt as stop:
         found = mapper.fitting
         # A mapping that is too slow is no answer to a rate.
@@ -88,9 +96,13 @@ def map_body(
         return with_schedule(settle(found, stop))
 
 
-def _best(mapper: Mapper, budget: Budget, target_interval: int | None) -> Accelerator:
-    """Return the accelerator that a mapper chooses; its schedule may be an estimate."""
-    intervals = mapper.intervals(budget, target_interval)
+def _best(mapper: Mapper, budget: Budget, intervals: Sequence[int]) -> Accelerator:
+    """Return the accelerator that a mapper chooses; its schedule may be an estimate.
+
+    Parameters
+    ----------
+    intervals: to try, see `Mapper.intervals`.
+    """
     found = mapper.first_that_fits(budget, intervals)
     interval = found.schedule.interval_cycles
     takes_large_ram = accelerator_cost(found, mapper.space.family).spram > 0
@@ -144,6 +156,7 @@ class Mapper:
         sequences: int = 1,
         rough: bool = False,
         budget: Budget | None = None,
+        enough: int = 0,
     ) -> Mapper:
         """Return the mapper of an integer graph; see `map_body` and, for `rough`, `DesignSpace`.
 
@@ -151,6 +164,7 @@ class Mapper:
         ----------
         budget: of a network of many layers, whose first ones alone exceed it, the others are not looked at. Without
             one, the device is not a large one.
+        enough: see `DesignSpace.frontiers`.
 
         Raises
         ------
@@ -163,7 +177,7 @@ class Mapper:
             if budget is not None:
                 cls(space.beginning(len(frontiers)), frontiers, board_name).refuse(budget, len(space.layers))
 
-        return cls(space, space.frontiers(overrides, check), board_name)
+        return cls(space, space.frontiers(overrides, check, enough), board_name)
 
     def refuse(self, budget: Budget, count: int) -> None:
         """Raise DoesNotFitError if these layers, which are the first of `count` ones, exceed a budget at any rate."""
@@ -177,16 +191,27 @@ class Mapper:
     ) -> DoesNotFitError:
         """Return the error that the smallest foldings exceed a budget, with what each layer takes."""
         ram_bits = self.space.family.block_ram.bits
-        message = does_not_fit(self.space.layers, interval, taken, budget, ram_bits, count)
-        return DoesNotFitError(message, needs_of(self.space, placed))
+        cause, remedy = does_not_fit(self.space.layers, interval, taken, budget, ram_bits, count)
+        return DoesNotFitError(cause, remedy, needs_of(self.space, placed))
 
     def best(self, budget: Budget, target_interval: int | None) -> Accelerator:
         """Return the accelerator that `map_body` returns. Raises: MappingError: the network does not fit."""
         return with_schedule(self.about(budget, target_interval))
 
+    def exact(self, budget: Budget, target_interval: int | None, enough: int = 0) -> Accelerator:
+        """Return the same accelerator as `best`, with fewer block RAMs where they are scarce. Raises: MappingError.
+
+        Parameters
+        ----------
+        enough: intervals that are shorter than the longest one up to this are not tried.
+        """
+        intervals = self.intervals(budget, target_interval)
+        needless = max(0, sum(interval <= enough for interval in intervals) - 1)
+        return with_schedule(self.eased(_best(self, budget, intervals[needless:]), budget, intervals[needless:]))
+
     def about(self, budget: Budget, target_interval: int | None) -> Accelerator:
         """Return the same accelerator as `best`; its schedule may be an estimate. Raises: MappingError."""
-        return _best(self, budget, target_interval)
+        return _best(self, budget, self.intervals(budget, target_interval))
 
     def intervals(self, budget: Budget, target: int | None) -> list[int]:
         """Return the intervals to try, in cycles per frame, ascending.
@@ -257,7 +282,7 @@ class Mapper:
         if _fits(total, stretched):
             return without_waits(self.space, placed, accelerator, stretched)
         needs = needs_of(self.space, placed, accelerator)
-        raise DoesNotFitError(fifos_do_not_fit(accelerator, stretched.excess(total)), needs)
+        raise DoesNotFitError(fifos_do_not_fit(accelerator, stretched.excess(total)), REMEDY, needs)
 
     def eased(self, found: Accelerator, budget: Budget, intervals: Sequence[int]) -> Accelerator:
         """Return an accelerator as fast as one that takes most block RAMs, but with fewer, if there is logic for it.

@@ -86,13 +86,13 @@ def find_joint_steps(region: Region) -> tuple[tuple[int, ...], Steps]:
         ratios, signs = _ratios(region, join, table)
         factors = find_factors(values, _segments(table, signs), ratios)
         if factors is None:
-            raise LoweringError(_unaligned(region, join))
+            raise _unaligned(region, join)
         steps = _steps(table, values @ np.array(factors))
     except LoweringError as error:
         factors, steps = _numbered(table, ranges)
         if steps.starts.shape[1] > MOST_NUMBERED:
             check_products(region)
-            raise LoweringError(_too_many_steps(error, steps)) from error
+            raise _too_many_steps(error, steps) from error
     return factors, replace(steps.channel_rows(region.classes[1]), proof=COMBINED)
 
 
@@ -210,8 +210,8 @@ def _ratios(region: Region, join: Node, table: JoinTable) -> tuple[np.ndarray, n
     )
     if np.abs(rest).max() > _LINEAR_TO * max(np.ptp(table.join), np.abs(table.join).max()):
         raise LoweringError(
-            f"{join} before quantizer '{region.quantizer.name}' is not a weighted sum of {_names(region)}; use codes "
-            f"of fewer bits: put a narrower quantizer on each branch, directly in front of the join"
+            f"{join} before quantizer '{region.quantizer.name}' is not a weighted sum of {_names(region)}",
+            "use codes of fewer bits: put a narrower quantizer on each branch, directly in front of the join",
         )
     # A class in which the leading source has weight 0 must not depend on any source: it is constant.
     lead = slopes[np.abs(slopes).max(axis=1).argmax()]
@@ -220,8 +220,9 @@ def _ratios(region: Region, join: Node, table: JoinTable) -> tuple[np.ndarray, n
     if not used.any() or np.ptp(ratios, axis=1).max() > _LINEAR_TO or (slopes[:, ~used] != 0).any():
         raise LoweringError(
             f"{join} adds {_names(region)} before quantizer '{region.quantizer.name}' with scales whose ratio differs "
-            f"from channel to channel; put a quantizer of few bits, or of one scale for all channels, on each branch, "
-            f"directly in front of the join"
+            f"from channel to channel",
+            "put a quantizer of few bits, or of one scale for all channels, on each branch, "
+            "directly in front of the join",
         )
     return ratios[:, 0], np.sign(lead)
 
@@ -253,23 +254,21 @@ def _steps(table: JoinTable, total: np.ndarray) -> Steps:
     return finder.steps(int(places[-1]) + 1)
 
 
-def _too_many_steps(error: LoweringError, steps: Steps) -> str:
-    why, _, remedy = str(error).partition("; ")
-    return (
-        f"{why}, and a table of all combinations has {steps.starts.shape[1]:,} steps, more than {MOST_NUMBERED:,}; "
-        f"{remedy}"
-    )
+def _too_many_steps(error: LoweringError, steps: Steps) -> LoweringError:
+    count = steps.starts.shape[1]
+    cause = f"{error.cause}, and a table of all combinations has {count:,} steps, more than {MOST_NUMBERED:,}"
+    return LoweringError(cause, error.remedy)
 
 
 def _names(region: Region) -> str:
     return " and ".join(map(str, region.sources))
 
 
-def _unaligned(region: Region, join: Node) -> str:
+def _unaligned(region: Region, join: Node) -> LoweringError:
     kinds = [source.type.int_dtype for source in region.sources]
     most = greatest_factor([kind.high - kind.low for kind in kinds])
-    return (
+    return LoweringError(
         f"{join} adds {_names(region)} before quantizer '{region.quantizer.name}', and no factors up to {most} make "
-        f"its code a function of their weighted sum, because the sum's rounding to float64 decides in ties; use scales "
-        f"of fewer significant bits, as float32 has them, or powers of two"
+        f"its code a function of their weighted sum, because the sum's rounding to float64 decides in ties",
+        "use scales of fewer significant bits, as float32 has them, or powers of two",
     )

@@ -55,7 +55,8 @@ class SearchRequest:
         from .user_program import load_program
 
         board = load_board(self.board)
-        options = Options(clock_hz=self.clock_hz, target_fps=self.goals.target_fps, style=self.style)
+        # The figures are those of the engine: `link` is one of its own.
+        options = Options(clock_hz=self.clock_hz, target_fps=self.goals.target_fps, style=self.style, fast_for="engine")
         program = load_program(self.file)
         return Setting(program, board, options, self.goals, self.folder / WEIGHTS, self.seed)
 

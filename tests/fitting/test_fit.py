@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from nnhw.boards import Board, list_boards, load_board
 from nnhw.engines.requantize import CommonSteps, Scaler
 from nnhw.errors import BoardError, DoesNotFitError, InputError, LoweringError
 from nnhw.fitting import Fits, FitTrial, Variant, fit_file, tables, trials
+from nnhw.fitting import advice as advice_module
 from nnhw.fitting.advice import advise
 from nnhw.fitting.sweep import devices, parse_widths
 from nnhw.fitting.tables import render_advice, render_fits
@@ -27,6 +29,7 @@ from nnhw.flow.board_budget import available, map_on_board
 from nnhw.flow.commands import inspection
 from nnhw.flow.options import Options
 from nnhw.flow.tools.progress import SilentProgress
+from nnhw.flow.tools.stopping import TimeOver, time_limit
 from nnhw.frontend.source import Source
 from nnhw.ir import Graph
 from nnhw.passes import lower, split
@@ -249,7 +252,9 @@ def test_graphs_with_integers_of_their_own_are_tried_as_they_are() -> None:
     file = str(ROOT / "examples" / "mnist_int8.tflite")
     fits = fit_file(file, boards=["icestick"], style="streaming", progress=Progress())
     assert [one.variant.own for one in fits.trials] == [True]
-    assert notes == [note for note in notes if note.startswith("fewer bits were not tried: ")] != []
+    row, *others = notes
+    assert row == str(fits.trials[0]) == "icestick, 8-bit weights, 8-bit activations: does not fit"
+    assert others == [note for note in others if note.startswith("fewer bits were not tried: ")] != []
     own, narrow = fit_file(file, boards=["icestick"], style="streaming", widths=["4/4"]).trials
     assert own == fits.trials[0]
     assert not narrow.fits
@@ -275,14 +280,49 @@ def test_two_lines_need_few_block_rams_beside_the_weights(activation: str) -> No
 def test_advice_ends_after_the_seconds_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     model, example = small_model()
     graph = Source(model, example, "m").capture()
-    forms: list[object] = []
-    lower = trials.lower
-    monkeypatch.setattr(trials, "lower", lambda form: forms.append(form) or lower(form))
-    advice = advise(graph, "icestick", Options(style="streaming"), SilentProgress(), seconds=0)
-    assert (len(advice.tried), advice.seconds, len(forms)) == (1, 0, 1)
-    console = Console(width=200, file=io.StringIO())
+    begun: list[str] = []
+
+    def slow(form: trials.LoweredVariant, board: Board, alike: tuple[str, ...], options: Options) -> FitTrial:
+        begun.append(board.name)
+        if len(begun) == 2:
+            # Longer than there is time: the trial itself is ended.
+            time.sleep(30)
+        return FITTING
+
+    monkeypatch.setattr(trials.LoweredVariant, "attempt", slow)
+    start = time.monotonic()
+    advice = advise(graph, "icestick", Options(style="streaming"), SilentProgress(), faster=30)
+    assert time.monotonic() - start < 10
+    assert begun == ["ulx3s_85f", "icestick"]
+    assert advice.tried == (FITTING,)
+    assert [board.name for board, _ in advice.untried[:2]] == ["icestick", "icestick"]
+    assert advice.untried[-1][0].name not in ("icestick", "ulx3s_85f")
+    console = Console(width=400, file=io.StringIO())
     console.print(render_advice(advice))
-    assert "No other was tried after 0 s; `nnhw fit` does." in console.file.getvalue()  # type: ignore[attr-defined]
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "Not tried, as time was over: icestick at 8/8, 8/4, 4/8, 4/4, 2/4, 2/2 bits; " in text
+    assert "`nnhw fit` does." in text
+
+
+def test_largest_board_has_more_time_than_all_else() -> None:
+    model, example = small_model()
+    steps = list(
+        advice_module._steps(
+            Source(model, example, "m").capture(), load_board("icestick"), "auto", [], SilentProgress()
+        )
+    )
+    assert [one.board.name for one in steps if one.seconds > advice_module.MOST_SECONDS] == ["ulx3s_85f"]
+    assert steps[0].board.name == "ulx3s_85f"
+
+
+def test_time_limit_ends_what_takes_longer_and_nothing_else() -> None:
+    with pytest.raises(TimeOver), time_limit(0.05):
+        time.sleep(10)
+    with time_limit(0.2):
+        pass
+    time.sleep(0.3)
+    with pytest.raises(TimeOver), time_limit(0):
+        pytest.fail("there is no time")
 
 
 def advised(
@@ -306,11 +346,11 @@ def advised(
     return tried, console.export_text()
 
 
-def test_advice_tries_the_other_style_then_the_largest_board_then_fewer_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_advice_tries_the_largest_board_then_the_other_style_then_fewer_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     tried, text = advised(monkeypatch, "streaming", lambda board, own, style: board in ("ulx3s_85f", "ulx3s_45f"))
     assert tried == [
-        ("ulx3s_12f", "8/8", "auto"),
         ("ulx3s_85f", "8/8", "streaming"),
+        ("ulx3s_12f", "8/8", "auto"),
         *[("ulx3s_12f", bits, "streaming") for bits in ("8/4", "4/8", "4/4", "2/4", "2/2")],
         ("ulx3s_45f", "8/8", "streaming"),
         ("ulx3s_25f", "8/8", "streaming"),
@@ -348,3 +388,35 @@ def test_check_of_what_does_not_fit_captures_once(tmp_path: Path, data: Path, mo
     assert result.exit_code == 1
     assert "What would fit, of " in result.output
     assert len(captured) == 1
+
+
+def test_check_refuses_what_is_far_too_large_before_it_is_lowered(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(graph: Graph, board: Board) -> None:
+        raise DoesNotFitError("its weights alone are too many", "use fewer")
+
+    monkeypatch.setattr(inspection, "refuse_on_board", refuse)
+    monkeypatch.setattr(inspection, "lowered", lambda *_: pytest.fail("it is lowered"))
+    monkeypatch.setattr(trials.LoweredVariant, "attempt", lambda form, board, alike, options: FITTING)
+    result = command("check", model_file(tmp_path, 32, "Tanh"), "-b", "icestick", "--calibrate", str(data))
+    assert result.exit_code == 1
+    assert "Does not fit: its weights alone are too many; use fewer" in result.output
+
+
+def test_check_wraps_what_runs_where(tmp_path: Path, data: Path) -> None:
+    path = tmp_path / "deep.py"
+    layers = "".join("nn.Linear(8, 8), nn.ReLU(), " for _ in range(5))
+    path.write_text(
+        "import torch\nfrom torch import nn\n"
+        f"model, example_input = nn.Sequential({layers}).eval(), torch.randn(8, 8)\n",
+        encoding="utf-8",
+    )
+    result = command("check", str(path), "-b", "ulx3s_85f", "--calibrate", str(data))
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    (first,) = (number for number, line in enumerate(lines) if line.startswith("on the device: "))
+    (behind,) = (number for number, line in enumerate(lines) if line.startswith("on the host, behind: "))
+    assert behind > first + 1
+    assert all(line.startswith("  ") for line in lines[first + 1 : behind])
+    assert max(map(len, lines[first:behind])) <= 80

@@ -46,7 +46,7 @@ def test_large_device_is_known_to_mapping_as_to_hardware(name: str, large: bool)
 @pytest.mark.parametrize("style", ["auto", "streaming"])
 def test_rate_that_nothing_reaches_is_refused_with_the_rate_of_the_fastest_mapping(style: str) -> None:
     board, body = load_board("icebreaker"), make_body((64,), IntType(0, 3), [LayerSpec(48), LayerSpec(10, steps=0)])
-    fastest = map_on_board(body, board, Options(style="streaming"))[0].interval
+    fastest = map_on_board(body, board, Options(style="streaming", fast_for="engine"))[0].interval
     rate = int(board.target_clock_hz / fastest)
     with pytest.raises(MappingError) as caught:
         map_on_board(body, board, Options(style=style, target_fps=2 * board.target_clock_hz))

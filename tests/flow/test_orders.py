@@ -211,7 +211,7 @@ def test_orders_equal_reference_in_rtl(name: str) -> None:
     assert rtl_difference(accelerator, body, extreme_codes(body, np.random.default_rng(0))) == ""
 
 
-JOINS_ALL = "joins rows, columns or flattened maps; a shared engine joins channels alone, so use --style streaming"
+JOINS_ALL = "joins rows, columns or flattened maps; a shared engine joins channels alone; use --style streaming"
 REFUSED = {
     "transposed": r"layer .* \(transpose\) does not run on a shared engine; use --style streaming",
     "height": f"layer .*cat.* {JOINS_ALL}",

@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
+import nnhw
 import nnhw.flow.virtual.stepping as stepping
 from nnhw.engines.fifo import FifoModel
 from nnhw.engines.network import Network, make_network, stepped_by
@@ -18,7 +21,11 @@ from nnhw.engines.unpack import UnpackConfig
 from nnhw.errors import StuckError, ToolError
 from nnhw.flow.virtual.compiled import find_cc
 from nnhw.flow.virtual.stepping import KINDS, compiled_network
+from nnhw.frontend.source import Source
+from nnhw.mapping.budget import Budget
+from nnhw.mapping.mapper import map_body
 from nnhw.mapping.shared.search.fitting import compile_body
+from nnhw.passes import lower, split
 from sim.cases import CASES
 from tests.mapping.networks import NETWORKS
 from tests.mapping.shared.networks import NETWORKS as SHARED_NETWORKS
@@ -142,6 +149,39 @@ def test_mapped_networks_are_stepped_to_the_same_cycles(name: str, interval: int
     python, compiled = runs(name, interval, compiled=False), runs(name, interval, compiled=True)
     assert compiled == python
     assert isinstance(python[2], NetworkRun)
+
+
+@pytest.mark.parametrize(("cell", "sequences"), [(nn.GRU, 1), (nn.RNN, 3)])
+def test_loops_are_stepped_to_the_same_cycles(cell: Any, sequences: int) -> None:
+    torch.manual_seed(0)
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell, self.last = cell(5, 6, batch_first=True), nn.Linear(6, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.cell(x)[0][:, -1])
+
+    data = torch.randn(8, 4, 5)
+    body = split(lower(Source(nnhw.quantize(Net().eval(), [data]), data[:2], "net").capture())).body
+    with stepped_by(compiled_network):
+        accelerator = map_body(body, "any", Budget(20_000, 100), sequences=sequences)
+    network = network_of(accelerator)
+    assert any(stage.config.late_inputs for stage in network.stages)
+
+    def build() -> tuple[list[Any], Any, Any]:
+        return [stage.config.model() for stage in network.stages], network._sources, network._beats
+
+    for patient in (False, True):
+        python, compiled = both(
+            build, lambda net, patient=patient: net.run(4 * network.i_beats, network.o_beats, 4, LIMIT, patient)
+        )
+        assert compiled == python
+        assert len(python[0]) == 4
+    python, compiled = both(build, lambda net: [net.rest(LIMIT), *[net.frame(LIMIT) for _ in range(5)]])
+    assert compiled == python
+    assert all(python[0])
 
 
 def test_python_steps_what_the_source_does_not_know() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -17,10 +18,11 @@ from nnhw.engines.shared.array import Requantizing
 from nnhw.engines.shared.cycle_model import lone_schedule
 from nnhw.engines.shared.program import memory_needs
 from nnhw.engines.timing import Schedule
-from nnhw.errors import DoesNotFitError, InputError, MappingError, StuckError, first_of
+from nnhw.errors import DoesNotFitError, InputError, MappingError, MappingProblems, StuckError, first_of
 from nnhw.flow import style
 from nnhw.flow.board_budget import map_on_board
 from nnhw.flow.options import Options, load_array
+from nnhw.flow.report import link_rate
 from nnhw.flow.verification.comparison import compare_stages
 from nnhw.flow.verification.equality import Equality, check_equality
 from nnhw.ir import BIPOLAR, Graph, IntType, run
@@ -39,9 +41,9 @@ FRAMES = 2
 PATTERNS = (("none", "none"), ("random", "random"))
 
 
-def mapped(body: Graph, style: str) -> tuple[Accelerator, dict[str, object]]:
+def mapped(body: Graph, style: str, fast_for: str = "link") -> tuple[Accelerator, dict[str, object]]:
     """Return the accelerator of a network, and what the report says of its style."""
-    found, facts = map_on_board(body, BOARD, Options(style=style))
+    found, facts = map_on_board(body, BOARD, Options(style=style, fast_for=fast_for))
     return found.accelerator, facts["style"]
 
 
@@ -164,7 +166,7 @@ def test_auto_tries_other_ways_where_several_layers_run_on_no_array(monkeypatch:
     monkeypatch.setattr(style, "least_cycles", lambda *_: 0)
     monkeypatch.setattr(style, "link_rate", lambda *_: inf)
     function, shape = ORDERS["channels_as_rows"]
-    accelerator, facts = mapped(lowered(Net(function), shape).body, "auto")
+    accelerator, facts = mapped(lowered(Net(function), shape).body, "auto", "engine")
     assert not accelerator.programs
     assert "with a shared one, 3 layers behind it" in str(facts["why"])
 
@@ -267,6 +269,8 @@ def test_auto_takes_no_other_style_where_engines_are_stuck(monkeypatch: pytest.M
 def test_unknown_styles_and_arrays_of_streaming_builds_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--style is one of auto, streaming, shared; given 'fast'"):
         Options(style="fast")
+    with pytest.raises(InputError, match="--for is one of link, engine; given 'host'"):
+        Options(fast_for="host")
     accelerator, _ = mapped(NETWORKS["depthwise"](0), "streaming")
     accelerator.save(tmp_path)
     with pytest.raises(InputError, match="its layers have engines of their own"):
@@ -302,21 +306,80 @@ def test_options_that_contradict_each_other_are_refused() -> None:
     ("shared", "cause"),
     [
         (
-            "the memory has 1 (6 bits too many); use fewer bits or --style streaming",
-            "the memory has 1 (6 bits too many)",
+            DoesNotFitError("with 8 lanes 3; with 4 lanes 5 too many", "use a larger board"),
+            "with 8 lanes 3; with 4 lanes 5 too many",
         ),
         (
-            "layer 'a' does not run there; use --style streaming (and 3 more)",
-            "layer 'a' does not run there (and 3 more)",
+            MappingProblems([MappingError("'a' does not run", "use x"), MappingError("b")]),
+            "'a' does not run (and 1 more)",
         ),
-        ("nothing else reads it, so use --style streaming", "nothing else reads it"),
-        ("with 8 lanes 3; with 4 lanes 5 too many; use a larger board", "with 8 lanes 3; with 4 lanes 5 too many"),
+        (MappingError("nothing reads it"), "nothing reads it"),
     ],
 )
-def test_message_of_both_styles_gives_no_advice_that_has_failed(shared: str, cause: str) -> None:
-    assert style._in_no_style("it does not fit: 9 too many; the largest is 'x'; use fewer bits", shared) == (
-        f"it does not fit: 9 too many; the largest is 'x'. On a shared engine (--style shared): {cause}; use fewer bits"
+def test_message_of_both_styles_gives_no_advice_that_has_failed(
+    shared: MappingError, cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(error: MappingError) -> Any:
+        def raising(*_: object, **__: object) -> None:
+            raise error
+
+        return raising
+
+    streaming = DoesNotFitError("it does not fit; the largest is 'x'", "use fewer bits")
+    monkeypatch.setattr(style, "_streaming", refuse(streaming))
+    monkeypatch.setattr(style, "_shared", refuse(shared))
+    with pytest.raises(DoesNotFitError) as caught:
+        mapped(NETWORKS["plain"](0), "auto")
+    assert str(caught.value) == (
+        f"it does not fit; the largest is 'x'. On a shared engine (--style shared): {cause}; use fewer bits"
     )
-    assert style._in_no_style("it does not fit", shared) == (
-        f"it does not fit. On a shared engine (--style shared): {cause}"
+
+
+@pytest.mark.parametrize("kind", ["streaming", "auto"])
+def test_streaming_is_as_fast_as_the_link_needs_and_takes_less_logic(kind: str) -> None:
+    body = make_body((16,), U4, [LayerSpec(24), LayerSpec(4)])
+    slow = replace(BOARD, uart=replace(BOARD.uart, baud=115_200))
+    link, engine = (map_on_board(body, slow, Options(style=kind, fast_for=rate)) for rate in ("link", "engine"))
+    assert link[0].style == engine[0].style == "streaming"
+    clock_hz = slow.target_clock_hz
+    seen = link_rate(link[0].accelerator, slow.host_link, clock_hz)
+    assert link_rate(engine[0].accelerator, slow.host_link, clock_hz) == seen
+    # Both are faster than the link, by a margin: the host sees no difference.
+    assert seen * style.LINK_MARGIN <= clock_hz / link[0].interval < clock_hz / engine[0].interval
+    assert link[1]["resources"]["lc"] < engine[1]["resources"]["lc"]
+
+
+def test_streaming_is_as_fast_as_it_can_be_where_no_engine_keeps_up_with_the_link(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(style, "_least_of_link", lambda *_: 2)
+    body = make_body((16,), U4, [LayerSpec(24), LayerSpec(4)])
+    link, engine = (map_on_board(body, BOARD, Options(style="streaming", fast_for=rate)) for rate in ("link", "engine"))
+    assert link[0].interval == engine[0].interval > 2
+    assert link[1] == engine[1]
+
+
+def test_streaming_that_was_asked_for_says_where_it_stops() -> None:
+    _, facts = mapped(make_body((16,), U4, [LayerSpec(4)]), "streaming")
+    assert re.fullmatch(
+        r"it was asked for; \d+ cycles a frame are enough for the link, so no faster engines were sought", facts["why"]
     )
+    _, facts = mapped(make_body((16,), U4, [LayerSpec(4)]), "streaming", "engine")
+    assert facts["why"] == "it was asked for"
+
+
+def test_rate_that_is_out_of_reach_is_refused_with_that_of_the_fastest_engine() -> None:
+    body = make_body((16,), U4, [LayerSpec(24), LayerSpec(4)])
+    fastest = map_on_board(body, BOARD, Options(style="streaming", fast_for="engine"))[0].interval
+    with pytest.raises(DoesNotFitError, match=f"the fastest mapping that fits 'icebreaker' takes {fastest};"):
+        map_on_board(body, BOARD, Options(style="streaming", target_fps=48e6))
+
+
+def test_weights_that_no_engines_hold_are_refused_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_accelerator, "Pairing", lambda *_: pytest.fail("engines in front are sought"))
+    monkeypatch.setattr(shared_accelerator, "memory_bits", lambda *_: 100)
+    monkeypatch.setattr(shared_accelerator, "held_bits", lambda *_, **__: 100)
+    monkeypatch.setattr(shared_accelerator, "least_weight_bits", lambda *_: 101)
+    tight = replace(BOARD, resources=replace(BOARD.resources, spram=0, ebr=8))
+    with pytest.raises(DoesNotFitError, match=r"^the weights take [\d,]+ bits, the memory has "):
+        map_on_board(make_body((64,), U4, [LayerSpec(64), LayerSpec(64), LayerSpec(4)]), tight, Options(style="shared"))

@@ -330,7 +330,7 @@ def test_models_are_known_by_their_layers() -> None:
 @needs_simulator
 def test_tfc_equals_brevitas_in_rtl(tmp_path: Path) -> None:
     model, example = brevitas_cases.bnn_pynq("tfc_1w1a")
-    build = nnhw.build(model, example, out=tmp_path / "tfc", frames=2, stop_at="simulate")
+    build = nnhw.build(model, example, out=tmp_path / "tfc", frames=2, fast_for="engine", stop_at="simulate")
     assert build.report["exactness"]["ir_rtl"] == 0
     assert build.report["cycles"]["interval"]["simulated"] == 196
 

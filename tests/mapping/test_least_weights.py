@@ -126,8 +126,9 @@ def test_message_that_a_network_does_not_fit_says_at_least_one_cell_and_what_a_l
     assert Budget(lc=10, ebr=1, ff=5).excess(Cost(lc=10.2, ff=5.4)) == (
         "1 logic cells too many and 1 flip-flops too many"
     )
-    message = does_not_fit((), 8, Cost(lc=10), Budget(lc=-20, ebr=3), 4096)
-    assert message.endswith(
-        "(30 logic cells too many); what stands beside the engines, such as the link, takes more than there is: use "
-        "another link (--link), or a board with more resources ('nnhw boards')"
+    cause, remedy = does_not_fit((), 8, Cost(lc=10), Budget(lc=-20, ebr=3), 4096)
+    assert cause.endswith("(30 logic cells too many)")
+    assert remedy == (
+        "what stands beside the engines, such as the link, takes more than there is: use another link (--link), or a "
+        "board with more resources ('nnhw boards')"
     )

@@ -343,7 +343,9 @@ def test_export_is_a_model_of_its_own(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False)
     assert done.stdout.startswith("4 1 4 4 [["), done.stderr
     assert done.stdout.endswith(" False\n")
-    build = nnhw.build(*_model(path), name="toy", out=tmp_path / "b", style="streaming", stop_at="map")
+    build = nnhw.build(
+        *_model(path), name="toy", out=tmp_path / "b", style="streaming", fast_for="engine", stop_at="map"
+    )
     assert build.report["cycles"]["interval"]["predicted"] == found.front[0].figures["cycles"]
 
 

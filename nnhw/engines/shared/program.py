@@ -15,7 +15,17 @@ from nnhw.engines.shared.array import CELLS_LOG2, ArrayConfig
 from nnhw.engines.shared.cycle_model import SharedModel
 from nnhw.engines.shared.cycles import load_cycles, program_cycles
 from nnhw.engines.shared.golden import Trace, run_program
-from nnhw.engines.shared.records import Compute, Emit, Fill, Load, Record, descriptor_words, encode_record, step_entries
+from nnhw.engines.shared.records import (
+    Compute,
+    Emit,
+    Encoded,
+    Fill,
+    Load,
+    Record,
+    descriptor_words,
+    encode_record,
+    step_entries,
+)
 from nnhw.errors import MappingError
 from nnhw.ir.types import IntType
 from nnhw.protocol import program_image
@@ -42,11 +52,12 @@ class SharedConfig(EngineConfig):
 
     def __post_init__(self) -> None:
         check_functions(self.functions, self.array)
-        # Encoding the words checks all other limits on the way.
-        if len(self.words) > self.array.words:
+        # Encoding the records checks all other limits on the way.
+        if self.size > self.array.words:
             raise MappingError(
-                f"the program and its weights need {len(self.words)} words of {self.array.word_bits} bits, the memory "
-                f"has {self.array.words}; use fewer bits for weights, a smaller network or a larger board"
+                f"the program and its weights need {self.size} words of {self.array.word_bits} bits, the memory "
+                f"has {self.array.words}",
+                "use fewer bits for weights, a smaller network or a larger board",
             )
 
     @cached_property
@@ -54,9 +65,9 @@ class SharedConfig(EngineConfig):
         """(first word, words) of each record."""
         found, place = [], load_words(self.functions, self.array)
         # Loads come first, and are no records of a frame.
-        for words in self._encoded[len(self.loads) :]:
-            found.append((place, len(words)))
-            place += len(words)
+        for one in self._encoded[len(self.loads) :]:
+            found.append((place, one.size))
+            place += one.size
         return tuple(found)
 
     @cached_property
@@ -66,22 +77,27 @@ class SharedConfig(EngineConfig):
         return tuple(Load(tuple(entries[first : first + each])) for first in range(0, len(entries), each))
 
     @cached_property
-    def _encoded(self) -> list[list[int]]:
-        place, begin, found = 0, load_words(self.functions, self.array), list[list[int]]()
+    def _encoded(self) -> list[Encoded]:
+        place, begin, found = 0, load_words(self.functions, self.array), list[Encoded]()
         for load in self.loads:
             found.append(encode_record(load, False, self.array, place))
-            place += len(found[-1])
+            place += found[-1].size
         # The last record leads back to the first one behind the loads, which have run once.
         final = len(self.records) - 1
         for index, record in enumerate(self.records):
             found.append(encode_record(record, index == final, self.array, place, begin, self.functions))
-            place += len(found[-1])
+            place += found[-1].size
         return found
+
+    @property
+    def size(self) -> int:
+        """Words of the program and its weights."""
+        return sum(one.size for one in self._encoded)
 
     @cached_property
     def words(self) -> list[int]:
         """The memory from address 0 on, as it must be when the program starts."""
-        return [word for words in self._encoded for word in words]
+        return [word for one in self._encoded for word in one.words]
 
     @property
     def image(self) -> bytes:
@@ -173,7 +189,8 @@ def check_functions(functions: Sequence[RankedSteps], array: ArrayConfig) -> Non
             "the functions that are no lines take {} words of ranks and {} places of {} bits of a step memory, ".format(
                 *needs
             )
-            + "the array has {}, {} and {} bits; use an array with more, or --style streaming".format(*given)
+            + "the array has {}, {} and {} bits".format(*given),
+            "use an array with more, or --style streaming",
         )
     if any(one.cells_log2 != CELLS_LOG2 for one in functions):
         raise MappingError(f"a step memory has {1 << CELLS_LOG2} cells in a word of ranks, these functions have others")

@@ -466,6 +466,34 @@ SIGNED = (
 """Fields with numbers in two's complement."""
 
 
+@dataclass(frozen=True)
+class Encoded:
+    """The memory words of a record, of which weights are encoded when they are asked for.
+
+    A search makes hundreds of programs, and asks for the words of one.
+
+    Parameters
+    ----------
+    before: descriptor and constants.
+    record: whose weights follow; None: none do.
+    array: the array.
+    """
+
+    before: list[int]
+    record: Compute | None
+    array: ArrayConfig
+
+    @property
+    def size(self) -> int:
+        """Number of words."""
+        return len(self.before) + (0 if self.record is None else _weight_count(self.record, self.array))
+
+    @property
+    def words(self) -> list[int]:
+        """The words."""
+        return self.before if self.record is None else self.before + _weight_words(self.record, self.array)
+
+
 def encode_record(
     record: Record | Load,
     last: bool,
@@ -473,7 +501,7 @@ def encode_record(
     place: int = 0,
     begin: int = 0,
     functions: Sequence[RankedSteps] = (),
-) -> list[int]:
+) -> Encoded:
     """Return the memory words of a record.
 
     Parameters
@@ -487,27 +515,29 @@ def encode_record(
     MappingError: it exceeds a limit of the array: which, and by how much.
     """
     places, number = layout(array), 0
-    head, behind = descriptor_words(array), list[int]()
+    head, behind, weights = descriptor_words(array), list[int](), 0
     if isinstance(record, Compute):
-        behind = _constant_words(record, array) + _weight_words(record, array)
+        _check_weights(record, array)
+        behind, weights = _constant_words(record, array), _weight_count(record, array)
     elif isinstance(record, Load):
         behind = [part for entry in record.entries for part in _parts(entry, array.entry_words, array)]
-    found = values(record, last, array, functions) | {"next": begin if last else place + head + len(behind)}
+    found = values(record, last, array, functions) | {"next": begin if last else place + head + len(behind) + weights}
     if isinstance(record, Compute) and record.streamed:
         # The target register first walks over the weights; then a single step leads from their end to the target.
-        end = place + head + len(behind)
+        end = place + head + len(behind) + weights
         found |= {"target": end - streamed_words(record, array), "target_step": record.target - end}
     for name, value in found.items():
         if name not in places:
             raise MappingError(
-                f"layer '{_where(record)}' goes through steps that its channels share, the array has no step memory; "
-                "use --style streaming, or an array with one"
+                f"layer '{_where(record)}' goes through steps that its channels share, the array has no step memory",
+                "use --style streaming, or an array with one",
             )
         low, bits = places[name]
         _check_field(record, name, value, bits, array)
         # A single row is stored as -1, all ones, which the sequencer tells without a comparison.
         number |= ((value - 2 * (name == "rows")) & ((1 << bits) - 1)) << low
-    return [*_parts(number, head, array), *behind]
+    weighted = record if isinstance(record, Compute) and weights else None
+    return Encoded([*_parts(number, head, array), *behind], weighted, array)
 
 
 def _parts(number: int, count: int, array: ArrayConfig) -> list[int]:
@@ -528,8 +558,8 @@ def _check_field(record: Record | Load, name: str, value: int, bits: int, array:
         high = min(high, array.rows)
     if not low <= value <= high:
         raise MappingError(
-            f"layer '{_where(record)}': field '{name}' of its program is {value}, the array takes {low} to {high}; "
-            "use --style streaming, or an array with more"
+            f"layer '{_where(record)}': field '{name}' of its program is {value}, the array takes {low} to {high}",
+            "use --style streaming, or an array with more",
         )
 
 
@@ -587,7 +617,8 @@ def _line_number(record: Compute, factor: int, addend: int, array: ArrayConfig) 
         if not -(1 << (bits - 1)) + (least if name == "factor" else 0) <= value < 1 << (bits - 1):
             raise MappingError(
                 f"layer '{record.layer}': {name} {value} of its requantizer needs more than the {bits} bits of the "
-                "array; use --style streaming, or an array with more"
+                "array",
+                "use --style streaming, or an array with more",
             )
     if array.is_magnitude:
         factor = abs(factor) | (factor < 0) << (array.factor_bits - 1)
@@ -610,7 +641,8 @@ def _tie_codes(record: Compute, array: ArrayConfig) -> list[int]:
     if None in codes:
         raise MappingError(
             f"layer '{record.layer}': its requantizer tells ties by {min(filter(None, wanted))} to {max(wanted)} bits, "
-            f"the array by {describe_ties(array)}; use --style streaming, or an array with more"
+            f"the array by {describe_ties(array)}",
+            "use --style streaming, or an array with more",
         )
     return [code for code in codes if code is not None]
 
@@ -682,21 +714,31 @@ def requantize(
     return MultiplyShift(record.factor, record.addend, shift, record.low, record.high, *ties, ranked).golden(sums)
 
 
-def _weight_words(record: Compute, array: ArrayConfig) -> list[int]:
-    """Return the memory words of the weights: in a row, the first channel of all lanes is lowest, lane 0 first.
-
-    Raises
-    ------
-    MappingError: a weight is out of the array's range.
-    """
-    rows = record.weights.reshape(-1, array.lanes, array.simd).transpose(0, 2, 1).reshape(-1, array.products)
-    if not array.weight.holds(rows):
+def _check_weights(record: Compute, array: ArrayConfig) -> None:
+    """Raise MappingError for a weight that is out of the array's range."""
+    weights = record.weights
+    if not array.weight.holds(weights):
         raise MappingError(
-            f"layer '{record.layer}': its weights lie in {rows.min()}..{rows.max()}, those of the array in "
-            f"{array.weight.low}..{array.weight.high}; use an array with more weight bits"
+            f"layer '{record.layer}': its weights lie in {weights.min()}..{weights.max()}, those of the array in "
+            f"{array.weight.low}..{array.weight.high}",
+            "use an array with more weight bits",
         )
+
+
+def _words_of_row(record: Compute, array: ArrayConfig) -> int:
+    return array.channelwise_words if record.channelwise else array.row_words
+
+
+def _weight_count(record: Compute, array: ArrayConfig) -> int:
+    """Return the number of `_weight_words`."""
+    return record.weights.size // array.products * _words_of_row(record, array)
+
+
+def _weight_words(record: Compute, array: ArrayConfig) -> list[int]:
+    """Return the memory words of the weights: in a row, the first channel of all lanes is lowest, lane 0 first."""
+    rows = record.weights.reshape(-1, array.lanes, array.simd).transpose(0, 2, 1).reshape(-1, array.products)
     packed, each = pack_bytes(encode(rows, array.weight), array.weight_bits), array.word_bits // 8
-    count = array.channelwise_words if record.channelwise else array.row_words
+    count = _words_of_row(record, array)
     # A row begins with a new word. A channelwise one is cut off behind the first weight of each lane: the others do not
     # count.
     whole = np.zeros((len(packed), count * each), dtype=np.uint8)

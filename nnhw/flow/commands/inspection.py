@@ -13,7 +13,7 @@ import numpy as np
 from nnhw.accelerator import Accelerator
 from nnhw.boards import Board, load_board
 from nnhw.errors import DoesNotFitError, InputError
-from nnhw.flow.board_budget import map_on_board
+from nnhw.flow.board_budget import map_on_board, refuse_on_board
 from nnhw.flow.folder.build_folder import BuildFolder
 from nnhw.flow.models.calibrate import Calibration, quantize_source
 from nnhw.flow.options import Options
@@ -82,9 +82,11 @@ def check_file(
     NnhwError: the model cannot be built; the message has everything that the stage which refused it has found.
     """
     found, progress = load_board(board), progress or SilentProgress()
-    graph = captured(file, calibration, progress)
-    parts, clock_hz = lowered(graph, progress), found.target_clock_hz
+    graph, clock_hz = captured(file, calibration, progress), found.target_clock_hz
     try:
+        # Lowering takes minutes where a network is far too large.
+        refuse_on_board(graph, found)
+        parts = lowered(graph, progress)
         accelerator = _mapped(parts.body, found, progress)
     except DoesNotFitError as error:
         error.graph = graph

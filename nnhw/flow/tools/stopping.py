@@ -24,6 +24,41 @@ class Stopped(KeyboardInterrupt):
         super().__init__(number)
 
 
+class TimeOver(KeyboardInterrupt):
+    """The end of a `time_limit`."""
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise TimeOver in a `with` block once it has taken so long, wherever it is; at once for 0 or less.
+
+    Signals are handled between two steps of Python, in the main thread. In another thread, and on systems without
+    timers, the block ends by itself.
+    """
+    if seconds <= 0:
+        raise TimeOver
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+    is_running = True
+
+    def over(number: int, frame: FrameType | None) -> None:
+        if is_running:
+            raise TimeOver
+
+    before = signal.signal(signal.SIGALRM, over)
+    # Again after each second, as an exception that is raised in a finalizer ends there.
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    try:
+        try:
+            yield
+        finally:
+            is_running = False
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def stop_on_signals() -> None:
     """Let SIGTERM and SIGHUP raise `Stopped` in the main thread, except where they are ignored, as under `nohup`."""
     for number in _ASKING:

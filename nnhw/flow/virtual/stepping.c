@@ -7,25 +7,29 @@
 
 typedef int64_t num;
 
-enum kind { PIPELINE, REGISTER, FIFO, WINDOW, POOL, PAD, SLICE, ROW, UNPACK, FORK, JOINED, CONCAT, BROADCAST, SHARED };
+enum kind { PIPELINE, REGISTER, FIFO, WINDOW, POOL, PAD, SLICE, ROW, UNPACK, FORK, JOINED, CONCAT, BROADCAST, SHARED, STATE };
 
-// A ring of moves in which results reach the output buffer, ascending.
+// A ring of moves in which results reach the output buffer, ascending. Its room is a power of two: dividing by any other
+// number would take as long as all else that a model does in a cycle.
 struct queue { num *items, room, first, count; };
 
 static void push(struct queue *q, num item) {
     if (q->count == q->room) {
         num room = q->room ? 2 * q->room : 16;
         num *items = malloc(room * sizeof(num));
-        for (num k = 0; k < q->count; k++) items[k] = q->items[(q->first + k) % q->room];
+        for (num k = 0; k < q->count; k++) items[k] = q->items[(q->first + k) & (q->room - 1)];
         free(q->items);
         q->items = items, q->room = room, q->first = 0;
     }
-    q->items[(q->first + q->count++) % q->room] = item;
+    q->items[(q->first + q->count++) & (q->room - 1)] = item;
 }
 
 static num front(const struct queue *q) { return q->items[q->first]; }
 
-static void pop(struct queue *q) { q->first = (q->first + 1) % q->room, q->count--; }
+static void pop(struct queue *q) { q->first = (q->first + 1) & (q->room - 1), q->count--; }
+
+// The number behind `place`, of `count` that follow one another for ever.
+static num next(num place, num count) { return place + 1 == count ? 0 : place + 1; }
 
 struct pipeline { num latency, period, silent, burst, beat, move, buffered; struct queue due; };
 
@@ -71,6 +75,7 @@ struct node {
         struct { num constants, beat; } concat;
         struct { num beats, start, beat, started; } broadcast;
         struct { num left, place, buffered; } shared;
+        struct { num words, chunks, level, beat; } state;
     } is;
 };
 
@@ -78,6 +83,8 @@ struct net {
     struct node *nodes;
     int count, wires, models;
     uint8_t *valids, *readies, *awake;
+    int *late, lates;    // wires that lead backwards: their source is stepped before their reader is
+    uint8_t *seen;       // of each of them: its valid when the cycle began, which its reader sees
     int *readers, *writers;
     num *beats, *left, cycle;
     struct queue *ends;  // of each wire: the cycles in which its frames ended
@@ -104,6 +111,19 @@ static int shared_step(struct node *n, int i_valid, int o_ready) {
         n->is.shared.left = n->table[n->is.shared.place + 1];
     }
     return moves || leaves;
+}
+
+static int state_reads(const struct node *n, int head, int o_ready) {
+    return head && n->is.state.level > 0 && (o_ready || !n->valid[0]);
+}
+
+static int state_step(struct node *n, const uint8_t *i, int o_ready) {
+    int before = n->valid[0], read = state_reads(n, i[0], o_ready);
+    int write = i[1] && n->is.state.level < n->is.state.words;
+    if (o_ready || !before) n->valid[0] = read;
+    n->is.state.level += write - read;
+    if (read) n->is.state.beat = next(n->is.state.beat, n->is.state.chunks);
+    return write || read || before != n->valid[0];
 }
 
 static int unpack_last(const struct node *n) { return n->is.unpack.beat == n->is.unpack.o_beats - 1; }
@@ -136,6 +156,10 @@ static void ready(const struct node *n, const uint8_t *i, const uint8_t *o, uint
         answer[turn] = (o[0] || !valid) && concat_may(n, turn, i);
         return;
     }
+    case STATE:
+        answer[0] = n->is.state.beat == n->is.state.chunks - 1 && state_reads(n, i[0], o[0]);
+        answer[1] = n->is.state.level < n->is.state.words;
+        return;
     case BROADCAST: return;
     case SHARED: yes = n->table[n->is.shared.place] == TAKE; break;
     }
@@ -189,7 +213,7 @@ static int window_step(struct node *n, int i_valid, int o_ready) {
     if (move) n->valid[0] = read;
     if (read && ++n->is.window.beat == n->is.window.row_beats) {
         n->is.window.beat = 0;
-        n->is.window.block_row = (n->is.window.block_row + 1) % n->is.window.block_rows;
+        n->is.window.block_row = next(n->is.window.block_row, n->is.window.block_rows);
         freed = n->is.window.block_row ? n->is.window.rows_step : n->is.window.rows_left;
         n->is.window.surplus -= freed;
     }
@@ -210,10 +234,10 @@ static int row_step(struct node *n, int i_valid, int o_ready) {
     n->is.row.waited += solving;
     if (read) {
         if (!n->is.row.given) n->is.row.waited = 0;
-        n->is.row.given = (n->is.row.given + 1) % n->is.row.chunks;
+        n->is.row.given = next(n->is.row.given, n->is.row.chunks);
     }
     if (take) {
-        n->is.row.taken = (n->is.row.taken + 1) % n->is.row.chunks;
+        n->is.row.taken = next(n->is.row.taken, n->is.row.chunks);
         if (!n->is.row.taken) n->is.row.waited = 1;
     }
     n->is.row.level += take - read;
@@ -266,18 +290,18 @@ static int step(struct node *n, const uint8_t *i, const uint8_t *o) {
     case POOL:
         if (before && !o[0]) return 0;
         n->valid[0] = i_valid && n->is.pool.beat >= n->is.pool.silent;
-        if (i_valid) n->is.pool.beat = (n->is.pool.beat + 1) % n->is.pool.period;
+        if (i_valid) n->is.pool.beat = next(n->is.pool.beat, n->is.pool.period);
         return before || i_valid;
     case PAD:
         if (before && !o[0]) return 0;
         n->valid[0] = i_valid || (n->is.pad.beat && !n->table[n->is.pad.beat]);
-        if (n->valid[0]) n->is.pad.beat = (n->is.pad.beat + 1) % n->size;
+        if (n->valid[0]) n->is.pad.beat = next(n->is.pad.beat, n->size);
         return before || n->valid[0];
     case SLICE: {
         int stays = n->is.slice.first <= n->is.slice.beat && n->is.slice.beat < n->is.slice.end;
         int taken = i_valid && (o[0] || !before || !stays);
         if (o[0] || !before) n->valid[0] = taken && stays;
-        if (taken) n->is.slice.beat = (n->is.slice.beat + 1) % n->is.slice.period;
+        if (taken) n->is.slice.beat = next(n->is.slice.beat, n->is.slice.period);
         return taken || (before && o[0]);
     }
     case ROW: return row_step(n, i_valid, o[0]);
@@ -288,7 +312,7 @@ static int step(struct node *n, const uint8_t *i, const uint8_t *o) {
         num turn = n->table[n->is.concat.beat];
         int taken = i[turn] && concat_may(n, turn, i);
         n->valid[0] = taken;
-        n->is.concat.beat = (n->is.concat.beat + taken) % n->size;
+        if (taken) n->is.concat.beat = next(n->is.concat.beat, n->size);
         return before || taken;
     }
     case BROADCAST:
@@ -296,32 +320,38 @@ static int step(struct node *n, const uint8_t *i, const uint8_t *o) {
             n->valid[0] = ++n->is.broadcast.started == n->is.broadcast.start;
             return 1;
         }
-        n->is.broadcast.beat = (n->is.broadcast.beat + o[0]) % n->is.broadcast.beats;
+        if (o[0]) n->is.broadcast.beat = next(n->is.broadcast.beat, n->is.broadcast.beats);
         return o[0];
     case SHARED: return shared_step(n, i_valid, o[0]);
+    case STATE: return state_step(n, i, o[0]);
     }
     return 0;
 }
 
 // Networks. Wire 0 is the input, the last one the output.
 
+enum { GROUP = 8 };  // models that are asked together whether they sleep
+
 struct net *net_new(int models, int wires) {
     struct net *net = calloc(1, sizeof *net);
+    // What is at the ends of the network counts as a model that is never stepped, so it is in no group of models.
+    int outside = GROUP * ((models + GROUP - 1) / GROUP);
     net->nodes = calloc(models, sizeof *net->nodes);
     net->wires = wires, net->models = models;
-    net->valids = calloc(wires, 1), net->readies = malloc(wires), net->awake = calloc(models + 1, 1);
+    net->valids = calloc(wires, 1), net->readies = malloc(wires), net->awake = calloc(outside + 1, 1);
+    net->late = calloc(wires, sizeof(int)), net->seen = calloc(wires, 1);
     net->readers = malloc(wires * sizeof(int)), net->writers = malloc(wires * sizeof(int));
     net->beats = malloc(wires * sizeof(num)), net->left = malloc(wires * sizeof(num));
     net->ends = calloc(wires, sizeof *net->ends);
     memset(net->readies, 1, wires);
     for (int wire = 0; wire < wires; wire++) {
-        net->readers[wire] = net->writers[wire] = models;
+        net->readers[wire] = net->writers[wire] = outside;
         net->beats[wire] = net->left[wire] = (num)1 << 62;
     }
     return net;
 }
 
-static const int PARAMETERS[] = {4, 2, 2, 9, 2, 0, 3, 3, 4, 0, 4, 1, 2, 1};
+static const int PARAMETERS[] = {4, 2, 2, 9, 2, 0, 3, 3, 4, 0, 4, 1, 2, 1, 3};
 
 // Add the model behind the others; `numbers` are its parameters and, for a row, those of its pipeline behind them.
 void net_add(struct net *net, int kind, int inputs, const int *in, int outputs, const int *out, const num *numbers,
@@ -344,6 +374,9 @@ void net_add(struct net *net, int kind, int inputs, const int *in, int outputs, 
     net->awake[index] = 1;
 }
 
+// Let a wire lead backwards; its model is one that is asked at the end of a cycle whether it is ready for the next one.
+void net_late(struct net *net, int wire) { net->late[net->lates++] = wire; }
+
 void net_beats(struct net *net, int wire, num beats) { net->beats[wire] = net->left[wire] = beats; }
 
 void net_free(struct net *net) {
@@ -353,42 +386,65 @@ void net_free(struct net *net) {
     }
     for (int wire = 0; wire < net->wires; wire++) free(net->ends[wire].items);
     free(net->nodes), free(net->valids), free(net->readies), free(net->awake), free(net->readers), free(net->writers);
-    free(net->beats), free(net->left), free(net->ends), free(net);
+    free(net->late), free(net->seen), free(net->beats), free(net->left), free(net->ends), free(net);
+}
+
+// Whether all models of a group sleep; most do, in most cycles.
+static int sleeps(const struct net *net, int group) {
+    uint64_t any;
+    memcpy(&any, net->awake + GROUP * group, GROUP);
+    return !any;
 }
 
 int net_still(const struct net *net) {
-    for (int k = 0; k < net->count; k++)
-        if (net->awake[k]) return 0;
+    for (int group = 0; group <= (net->count - 1) / GROUP; group++)
+        if (!sleeps(net, group)) return 0;
     return 1;
 }
 
 enum { MOST_WIRES = 64 };
 
+// Let a model see the wires at its sides, step it, and wake those that see something new of it.
+static void node_step(struct net *net, int index) {
+    uint8_t i[MOST_WIRES], o[MOST_WIRES], answer[MOST_WIRES];
+    struct node *n = &net->nodes[index];
+    for (int k = 0; k < n->inputs; k++) i[k] = net->valids[n->in[k]];
+    for (int k = 0; k < n->outputs; k++) {
+        int wire = n->out[k];
+        o[k] = net->readies[wire];
+        if (o[k] && net->valids[wire] && !--net->left[wire])
+            net->left[wire] = net->beats[wire], push(&net->ends[wire], net->cycle);
+    }
+    // A held model sees nobody ready, and shows nothing.
+    if (n->held) memset(o, 0, n->outputs);
+    int is_state = n->kind == STATE, wire = is_state ? n->in[1] : 0;
+    if (is_state) i[1] = net->seen[wire];
+    ready(n, i, o, answer);
+    net->awake[index] = step(n, i, o);
+    if (is_state) {
+        // What feeds this input has been stepped: in the next cycle it must see the ready of that cycle.
+        uint8_t after[2];
+        ready(n, i, o, after);
+        answer[1] = after[1];
+        net->awake[index] |= net->valids[wire] != net->seen[wire];
+    }
+    for (int k = 0; k < n->inputs; k++)
+        if (net->readies[n->in[k]] != answer[k])
+            net->readies[n->in[k]] = answer[k], net->awake[net->writers[n->in[k]]] = 1;
+    for (int k = 0; k < n->outputs; k++)
+        if (!n->held && net->valids[n->out[k]] != n->valid[k])
+            net->valids[n->out[k]] = n->valid[k], net->awake[net->readers[n->out[k]]] = 1;
+}
+
 // Pass one clock edge; return whether a beat came in. From output to input, see _Network.step.
 int net_step(struct net *net, int offered) {
-    uint8_t i[MOST_WIRES], o[MOST_WIRES], answer[MOST_WIRES];
+    for (int k = 0; k < net->lates; k++) net->seen[net->late[k]] = net->valids[net->late[k]];
     if (net->valids[0] != offered) net->valids[0] = offered, net->awake[net->readers[0]] = 1;
-    for (int index = net->count - 1; index >= 0; index--) {
-        if (!net->awake[index]) continue;
-        struct node *n = &net->nodes[index];
-        for (int k = 0; k < n->inputs; k++) i[k] = net->valids[n->in[k]];
-        for (int k = 0; k < n->outputs; k++) {
-            int wire = n->out[k];
-            o[k] = net->readies[wire];
-            if (o[k] && net->valids[wire] && !--net->left[wire])
-                net->left[wire] = net->beats[wire], push(&net->ends[wire], net->cycle);
-        }
-        // A held model sees nobody ready, and shows nothing.
-        if (n->held) memset(o, 0, n->outputs);
-        ready(n, i, o, answer);
-        net->awake[index] = step(n, i, o);
-        for (int k = 0; k < n->inputs; k++)
-            if (net->readies[n->in[k]] != answer[k])
-                net->readies[n->in[k]] = answer[k], net->awake[net->writers[n->in[k]]] = 1;
-        for (int k = 0; k < n->outputs; k++)
-            if (!n->held && net->valids[n->out[k]] != n->valid[k])
-                net->valids[n->out[k]] = n->valid[k], net->awake[net->readers[n->out[k]]] = 1;
-    }
+    for (int group = (net->count - 1) / GROUP; group >= 0; group--)
+        if (!sleeps(net, group))
+            // The models at its end are none, and sleep.
+            for (int index = GROUP * group + GROUP - 1; index >= GROUP * group; index--)
+                if (net->awake[index]) node_step(net, index);
     net->cycle++;
     return offered && net->readies[0];
 }
@@ -456,7 +512,7 @@ num net_cycle(const struct net *net) { return net->cycle; }
 num net_ends(const struct net *net, int wire, num *cycles) {
     if (cycles)
         for (num k = 0; k < net->ends[wire].count; k++)
-            cycles[k] = net->ends[wire].items[(net->ends[wire].first + k) % net->ends[wire].room];
+            cycles[k] = net->ends[wire].items[net->ends[wire].first + k];
     return net->ends[wire].count;
 }
 
@@ -480,7 +536,7 @@ num net_state(const struct net *net, num *out) {
         if (n->kind == FIFO) out[size + 4] = out[size + 5] = 0;
         size += words;
         out[size++] = p->beat, out[size++] = p->buffered, out[size++] = p->due.count;
-        for (num k = 0; k < p->due.count; k++) out[size++] = p->due.items[(p->due.first + k) % p->due.room] - p->move;
+        for (num k = 0; k < p->due.count; k++) out[size++] = p->due.items[(p->due.first + k) & (p->due.room - 1)] - p->move;
         for (int k = 0; k < n->outputs; k++) out[size++] = n->valid[k];
     }
     return size;

@@ -27,6 +27,7 @@ from nnhw.engines.pool import PoolModel
 from nnhw.engines.rows import RowModel
 from nnhw.engines.shared.cycle_model import SharedModel
 from nnhw.engines.slice import SliceModel
+from nnhw.engines.state import StateModel
 from nnhw.engines.timing import PipelineModel, RegisterModel
 from nnhw.engines.unpack import UnpackModel
 from nnhw.engines.window import WindowModel
@@ -51,6 +52,7 @@ KINDS = (
     ConcatModel,
     BroadcastModel,
     SharedModel,
+    StateModel,
 )
 """In the order of `enum kind` in stepping.c."""
 MOST_WIRES = 64
@@ -138,10 +140,16 @@ def _(model: SharedModel) -> Numbers:
     return (model.left,), [number for one in model.actions for number in (kinds.index(one.kind), one.cycles)]
 
 
+@numbers_of.register
+def _(model: StateModel) -> Numbers:
+    return (model.words, model.chunks, model.level), ()
+
+
 _POINTER, _NUMBER, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "net_new": (_POINTER, [_INT, _INT]),
     "net_add": (None, [_POINTER, _INT, _INT, _POINTER, _INT, _POINTER, _POINTER, _POINTER, _NUMBER]),
+    "net_late": (None, [_POINTER, _INT]),
     "net_beats": (None, [_POINTER, _INT, _NUMBER]),
     "net_free": (None, [_POINTER]),
     "net_run": (_NUMBER, [_POINTER, *[_NUMBER] * 4, _INT, _POINTER, _POINTER]),
@@ -162,7 +170,7 @@ def load() -> ctypes.CDLL | None:
     source = files(__package__).joinpath("stepping.c").read_text(encoding="utf-8")
     try:
         kept = Cache.default().folder
-        command = (*c_compiler(), "-O2", "-shared", "-fPIC", "stepping.c", "-o", LIBRARY)
+        command = (*c_compiler(), "-O3", "-shared", "-fPIC", "stepping.c", "-o", LIBRARY)
         return _load(compile_library({"stepping.c": source}, command, kept)) if kept else None
     except NnhwError as error:
         LOGGER.info("cycle models are stepped by Python, which is slower: %s", error)
@@ -184,7 +192,7 @@ def compiled_network(
     models: Models, sources: Sources, o_beats: Sequence[int] | None = None, held: int | None = None
 ) -> SteppedNetwork | None:
     """Return a network that C steps; None where it cannot: see `nnhw.engines.network.Network` for the parameters."""
-    known = all(type(model) in KINDS and not late_inputs(model) for model in models)
+    known = all(type(model) in KINDS for model in models)
     known = known and all(len(row) <= MOST_WIRES for row in sources)
     library = load() if known else None
     return None if library is None else CompiledNetwork(library, models, sources, o_beats, held)
@@ -215,6 +223,9 @@ class CompiledNetwork:
             library.net_add(
                 self._net, kind, len(ins), pointers[0], len(outs), *pointers[1:], rows.ctypes.data, len(rows)
             )
+        for model, ins in zip(models, inputs, strict=True):
+            for port in late_inputs(model):
+                library.net_late(self._net, ins[port])
         for outs, beats in zip(self._outputs, o_beats or (), strict=bool(o_beats)):
             for number in outs:
                 library.net_beats(self._net, number, beats)

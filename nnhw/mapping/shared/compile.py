@@ -86,7 +86,8 @@ def network_of(body: Graph) -> TaskNetwork:
     if len(body.inputs) != 1 or len(body.outputs) != 1:
         raise MappingError(
             f"model '{body.name}' has {len(body.inputs)} inputs and {len(body.outputs)} outputs, a shared engine has "
-            f"one of each; use {STREAMING}"
+            f"one of each",
+            f"use {STREAMING}",
         )
     layers, source = read_layers(body), body.inputs[0]
     shape = as_map(source.type.shape)
@@ -126,7 +127,7 @@ def compile_network(
     places = {name: words + place for name, place in plan.places.items()}
     config = SharedConfig(array, _records(network, tensors, tilers, bands, fusions, places), functions_of(tilers))
     # Counted without making a word, for the search; a difference would move all values.
-    assert len(config.words) == words
+    assert config.size == words
     return Compiled(network, config, tensors, plan, _offsets(network, tensors, tilers[-1]), tuple(fusions))
 
 

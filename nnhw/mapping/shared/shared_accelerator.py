@@ -16,8 +16,8 @@ from nnhw.errors import DoesNotFitError, MappingError
 from nnhw.families import Family
 from nnhw.ir import Graph, IntType, TensorType, graph_hash
 from nnhw.mapping.budget import Budget
-from nnhw.mapping.layers import Layer
-from nnhw.mapping.least_weights import held_bits
+from nnhw.mapping.layers import Layer, MatrixLayer
+from nnhw.mapping.least_weights import held_bits, least_weight_bits
 from nnhw.mapping.reader import read_layers
 from nnhw.mapping.schedule import StreamNetwork
 from nnhw.mapping.settling import settle
@@ -120,6 +120,9 @@ class _Ways:
         # Noted first, as the message of the first refusal is the one that users get.
         if self.excess is not None:
             self.refused.append(self.excess)
+            # Nor do engines in front and behind hold those that are too many.
+            if self._least_weight_bits > held_bits(self.budget, self.family, large=True):
+                return
         for behind in range(MOST_BEHIND_NEEDED + 1):
             ways = list(self._runnable(behind))
             # On a large device each way takes long: the fastest by estimate come first, and the rest is left out.
@@ -150,9 +153,15 @@ class _Ways:
         # Engines of their own are no remedy where block RAMs and logic hold fewer weights than there are.
         other = f", or {STREAMING}" if need <= held_bits(self.budget, self.family) else ""
         return DoesNotFitError(
-            f"the weights take {need:,} bits, the memory has {held:,} ({need - held:,} bits too many); use fewer bits "
-            f"for weights, fewer channels{',' if other else ' or'} a larger board{other}"
+            f"the weights take {need:,} bits, the memory has {held:,} ({need - held:,} bits too many)",
+            f"use fewer bits for weights, fewer channels{',' if other else ' or'} a larger board{other}",
         )
+
+    @property
+    def _least_weight_bits(self) -> int:
+        """Least bits of the weights of all layers, on engines of any kind."""
+        dense = [layer for layer in self._layers if isinstance(layer, MatrixLayer)]
+        return sum(least_weight_bits(layer.weights, layer.weight, layer.groups, self.family) for layer in dense)
 
     def _may_fit(self, layers: Sequence[Layer]) -> bool:
         """Return whether an array may hold the weights of layers: that is known without reading their functions."""
@@ -248,7 +257,7 @@ class _Ways:
         pairing = Pairing(fronts, network, self._beat(partition, network), self._works)
         best = pairing.best(most)
         if best is None:
-            raise MappingError(f"no array fits '{self.board}' beside engines for {partition.title}; use {STREAMING}")
+            raise MappingError(f"no array fits '{self.board}' beside engines for {partition.title}", f"use {STREAMING}")
         return self._mapping(partition, best.stages, best.compiled, best.front.input_format, behind)
 
     def _behinds(self, body: Graph, count: int) -> Behinds:

@@ -46,8 +46,8 @@ def test_a_record_lies_in_memory_as_descriptor_constants_and_weights() -> None:
 def test_lanes_that_leave_at_once_have_their_constants_in_one_word() -> None:
     wide = replace(ARRAY, word_bits=512, drains=4)
     assert [array.constant_lanes for array in (ARRAY, wide, replace(wide, drains=2))] == [1, 4, 2]
-    narrow = encode_record(RECORD, False, ARRAY)[descriptor_words(ARRAY) :]
-    words = encode_record(RECORD, False, wide)[descriptor_words(wide) :]
+    narrow = encode_record(RECORD, False, ARRAY).words[descriptor_words(ARRAY) :]
+    words = encode_record(RECORD, False, wide).words[descriptor_words(wide) :]
     for lane in range(8):
         number = narrow[2 * lane] | narrow[2 * lane + 1] << 64
         mask = (1 << wide.constant_bits) - 1
@@ -59,7 +59,7 @@ def test_a_channelwise_row_has_only_the_first_weight_of_each_lane() -> None:
     weights = np.arange(9 * 8 * 2).reshape(9, 8, 2) % 128
     head = descriptor_words(ARRAY) + 8 * ARRAY.constant_words
     dense, apart = (
-        encode_record(replace(RECORD, weights=weights, channelwise=channelwise), False, ARRAY)[head:]
+        encode_record(replace(RECORD, weights=weights, channelwise=channelwise), False, ARRAY).words[head:]
         for channelwise in (False, True)
     )
     assert apart == dense[::2]
@@ -142,3 +142,12 @@ def test_compute_counts_positions_and_cycles() -> None:
     assert replace(RECORD, gap=4).period == 13
     assert isinstance(RECORD, Compute)
     assert (PROGRAM.i_beats, PROGRAM.o_beats) == (72, 288)
+
+
+def test_size_of_a_program_is_known_without_its_words() -> None:
+    assert "words" not in replace(PROGRAM).__dict__
+    for channelwise in (False, True):
+        record = replace(RECORD, channelwise=channelwise)
+        encoded = encode_record(record, False, ARRAY)
+        assert encoded.size == len(encoded.words) > len(encoded.before)
+    assert PROGRAM.size == len(PROGRAM.words)

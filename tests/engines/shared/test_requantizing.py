@@ -30,7 +30,7 @@ def record_of(array: ArrayConfig, factor: list[int], addend: list[int], **others
 
 def constants_of(record: Compute, array: ArrayConfig) -> list[int]:
     """Return the constants of each lane as they are stored."""
-    words, bits = encode_record(record, False, array)[descriptor_words(array) :], array.constant_bits
+    words, bits = encode_record(record, False, array).words[descriptor_words(array) :], array.constant_bits
     each, count = array.constant_words, array.constant_lanes
     found = []
     for lane in range(array.lanes):

@@ -49,8 +49,8 @@ def map_loop(body: Graph, board: str, budget: Budget, family: Family) -> Acceler
             return _assembled(plan, config, board)
         refused.append(f"with {lanes} lanes there are {excess}")
     raise DoesNotFitError(
-        f"model '{body.name}' does not fit '{board}' as a program of a shared engine: {'; '.join(refused)}; use a "
-        "larger board, or fewer units"
+        f"model '{body.name}' does not fit '{board}' as a program of a shared engine: {'; '.join(refused)}",
+        "use a larger board, or fewer units",
     )
 
 

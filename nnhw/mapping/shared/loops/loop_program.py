@@ -40,7 +40,8 @@ def zero_of(name: str, element: IntType) -> int:
             return zero
     raise MappingError(
         f"value '{name}' has the codes {element.low}..{element.high}, a shared engine stores {STORED_BITS} bits in a "
-        f"loop; use fewer bits, or --style streaming"
+        f"loop",
+        "use fewer bits, or --style streaming",
     )
 
 
@@ -179,7 +180,8 @@ def _ranked(value: StepValue) -> tuple[Line, ...]:
     except NoCommonStepsError as error:
         raise MappingError(
             f"layer {value.where}: the function behind its sums is no line in each channel, nor a line in front of "
-            f"steps that all channels share, which is what a shared engine has: {error}; use --style streaming"
+            f"steps that all channels share, which is what a shared engine has: {error}",
+            "use --style streaming",
         ) from error
 
 
@@ -207,7 +209,8 @@ def compile_loop(plan: LoopPlan, array: ArrayConfig) -> SharedConfig:
     if place > array.words:
         raise MappingError(
             f"the program of a step and its values need {place} words of {array.word_bits} bits, the memory has "
-            f"{array.words}; use fewer weights, or a larger board"
+            f"{array.words}",
+            "use fewer weights, or a larger board",
         )
     writer = _Writer(plan, array, places, rows)
     writer.write()
@@ -258,7 +261,8 @@ class _Writer:
         if view.first % self.array.lanes:
             raise MappingError(
                 f"channel {view.first} of '{view.value}' is multiplied, and a shared engine with {self.array.lanes} "
-                f"lanes multiplies from a multiple of them on; use --style streaming"
+                f"lanes multiplies from a multiple of them on",
+                "use --style streaming",
             )
         return self.places.get(view.value, 0) + view.first // self.array.lanes + granule
 
@@ -304,7 +308,7 @@ class _Writer:
             parts += [(self._channelwise(view, granule, repeats, weight), None) for repeats, weight in _taps(factor)]
         parts += [(self._dense(dense, granule), None) for dense in total.dense]
         if not parts:
-            raise MappingError(f"layer {value.where} adds nothing; use --style streaming")
+            raise MappingError(f"layer {value.where} adds nothing", "use --style streaming")
         share = value.products * channels[1] // value.channels
         for record, key in parts[:-1]:
             self._add(replace(record, layer=value.layer, node=value.node, channels=channels, partial=True), key)
@@ -445,5 +449,5 @@ def _taps(factor: int) -> list[tuple[int, int]]:
     sign = 1 if factor > 0 else -1
     times, rest = divmod(abs(factor), most)
     if times > most:
-        raise MappingError(f"a value is added {factor} times, too often for a shared engine; use --style streaming")
+        raise MappingError(f"a value is added {factor} times, too often for a shared engine", "use --style streaming")
     return [(times, sign * most), *([(1, sign * rest)] if rest else [])]

@@ -145,7 +145,8 @@ class _Reader:
             if state.made not in self.values:
                 raise MappingError(
                     f"state '{state.given}' becomes '{state.made}', which no quantizer of a layer makes; a shared "
-                    f"engine does not run such a loop, so use --style streaming"
+                    f"engine does not run such a loop",
+                    "use --style streaming",
                 )
         # Backwards, so that whoever reads a value has been seen before it.
         for value in reversed(self.values.values()):
@@ -161,14 +162,15 @@ class _Reader:
             if name in self.sums or len(node.inputs) != 1:
                 raise MappingError(
                     f"the result '{name}' of a step is a part or a product of others; a shared engine does not run "
-                    f"such a loop, so use --style streaming"
+                    f"such a loop",
+                    "use --style streaming",
                 )
             name = node.inputs[0]
         return name
 
     def _refusal(self, layer: Layer, why: str) -> MappingError:
         return MappingError(
-            f"layer {layer.where} {why} run by a shared engine in a loop; use --style streaming, or a larger board"
+            f"layer {layer.where} {why} run by a shared engine in a loop", "use --style streaming, or a larger board"
         )
 
     def _layer(self, layer: Layer) -> None:

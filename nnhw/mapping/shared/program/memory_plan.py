@@ -284,7 +284,8 @@ class ProgramTooLarge(MappingError):
     """
 
     def __init__(self, message: str, array: ArrayConfig, bits: int, plan: MemoryPlan | None) -> None:
-        super().__init__(message)
+        remedy = "use fewer bits for weights or activations, smaller feature maps, a larger board"
+        super().__init__(message, f"{remedy}, or {STREAMING}")
         self.array, self.bits, self.plan = array, bits, plan
 
 
@@ -320,8 +321,7 @@ def _too_large(
 ) -> ProgramTooLarge:
     message = (
         f"the program needs {need} words of {array.word_bits} bits, the memory has {array.words}: weights and "
-        f"descriptors {program}, {values}; use fewer bits for weights or activations, smaller feature maps, a larger "
-        f"board, or {STREAMING}"
+        f"descriptors {program}, {values}"
     )
     return ProgramTooLarge(message, array, bits, plan)
 

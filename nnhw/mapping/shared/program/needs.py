@@ -33,8 +33,8 @@ def activation_bits(network: TaskNetwork) -> int:
     if widths[name] > WIDTHS[-1]:
         low, high = network.values[name].range
         raise MappingError(
-            f"value '{name}' has the codes {low}..{high}, an array stores at most {WIDTHS[-1]} bits; put a quantizer "
-            f"behind the layer that makes it, or use {STREAMING}"
+            f"value '{name}' has the codes {low}..{high}, an array stores at most {WIDTHS[-1]} bits",
+            f"put a quantizer behind the layer that makes it, or use {STREAMING}",
         )
     return widths[name]
 
@@ -52,7 +52,8 @@ def weight_bits(network: TaskNetwork) -> int:
     if bits is None:
         raise MappingError(
             f"layer {task.where} has weights of {task.weights.min()}..{task.weights.max()}, an array takes at most "
-            f"{WIDTHS[-1]} signed bits; quantize them to fewer, or use {STREAMING}"
+            f"{WIDTHS[-1]} signed bits",
+            f"quantize them to fewer, or use {STREAMING}",
         )
     return bits
 

@@ -69,8 +69,8 @@ def split_factors(task: Task, array: ArrayConfig) -> tuple[np.ndarray, int]:
     factors, (low, high) = task.weights[0, :, 0].tolist(), (array.weight.low, array.weight.high)
     if sum(abs(factor) for factor in factors) > LINES.most_repeats * high:
         raise MappingError(
-            f"layer {task.where} adds with the factors {factors}, too large for weights of {array.weight_bits} bits; "
-            f"choose scales whose ratios are small integers, an array with more weight bits, or {STREAMING}"
+            f"layer {task.where} adds with the factors {factors}, too large for weights of {array.weight_bits} bits",
+            f"choose scales whose ratios are small integers, an array with more weight bits, or {STREAMING}",
         )
     found = []
     # Weights reach from -2**(b-1) to 2**(b-1) - 1, so negated factors may need fewer taps; the line undoes the sign.

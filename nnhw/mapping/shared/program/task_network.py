@@ -132,7 +132,8 @@ def _reads_whole(layer: Layer, shapes: Mapping[str, Shape]) -> bool:
 def _reshaped(layer: Layer) -> MappingError:
     return MappingError(
         f"layer {layer.where} reads {list(_source(layer) or ())} where the layer in front makes another shape, "
-        f"which has another place in a shared engine's memory; use {STREAMING}"
+        f"which has another place in a shared engine's memory",
+        f"use {STREAMING}",
     )
 
 
@@ -142,8 +143,8 @@ def _joins_channels(layer: ConcatLayer, shapes: Mapping[str, Shape]) -> bool:
 
 def _not_channels(layer: ConcatLayer) -> MappingError:
     return MappingError(
-        f"layer {layer.where} joins rows, columns or flattened maps; a shared engine joins channels alone, so use "
-        f"{STREAMING}"
+        f"layer {layer.where} joins rows, columns or flattened maps; a shared engine joins channels alone",
+        f"use {STREAMING}",
     )
 
 
@@ -169,7 +170,8 @@ def _with_lines(task: Task, output: str) -> Task:
             raise MappingError(
                 f"layer {task.where}: the function behind its sums is no multiplication with addition and shift in "
                 "each channel, nor a multiplication with addition in front of steps that all channels share, which is "
-                f"what a shared engine has: {error}; use fewer bits, a quantizer with equal steps, or {STREAMING}"
+                f"what a shared engine has: {error}",
+                f"use fewer bits, a quantizer with equal steps, or {STREAMING}",
             ) from error
     return replace(task, lines=lines)
 

@@ -190,7 +190,7 @@ def read_task(layer: Layer, elements: Mapping[str, IntType]) -> Task:
     if isinstance(layer, PadLayer):
         return _pad(layer)
     kind = layer.op if isinstance(layer, PairLayer) else type(layer).__name__.removesuffix("Layer").lower()
-    raise MappingError(f"layer {layer.where} ({kind}) does not run on a shared engine; use {STREAMING}")
+    raise MappingError(f"layer {layer.where} ({kind}) does not run on a shared engine", f"use {STREAMING}")
 
 
 def read_move(move: Move) -> list[Task]:
@@ -205,7 +205,8 @@ def read_move(move: Move) -> list[Task]:
     if move.made is None:
         raise MappingError(
             f"layer {move.last.where} moves channels; a shared engine does that only right behind a "
-            f"convolution without groups that nothing else reads, so use {STREAMING}"
+            f"convolution without groups that nothing else reads",
+            f"use {STREAMING}",
         )
     return [_part(move, move.made, moved, number) for number, moved in enumerate(move.pieces)]
 
@@ -312,8 +313,8 @@ def _sum(layer: SumLayer, elements: Mapping[str, IntType]) -> Task:
     # The loop over summands has one stride, a distance between two storages.
     if len(layer.inputs) > 2:
         raise MappingError(
-            f"layer {layer.where} adds {len(layer.inputs)} values, the array adds two at once; add two at a time with "
-            f"a quantizer behind each sum, or {STREAMING}"
+            f"layer {layer.where} adds {len(layer.inputs)} values, the array adds two at once",
+            f"add two at a time with a quantizer behind each sum, or {STREAMING}",
         )
     factors = np.array(layer.factors, np.int64)
     types = [elements[name] for name in layer.inputs]

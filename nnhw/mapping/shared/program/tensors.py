@@ -162,12 +162,12 @@ def _zero(name: str, value: StoredValue, array: ArrayConfig, fixed: set[str]) ->
     codes, bits = f"value '{name}' has the codes {low}..{high}", array.activation_bits
     if high - low < 2 * half:
         raise MappingError(
-            f"{codes}, and between engines the array takes and gives {-half}..{half - 1} or 0..{2 * half - 1}; choose "
-            f"its zero point as 0 or {half}, or use {STREAMING} for the layers that read it"
+            f"{codes}, and between engines the array takes and gives {-half}..{half - 1} or 0..{2 * half - 1}",
+            f"choose its zero point as 0 or {half}, or use {STREAMING} for the layers that read it",
         )
     raise MappingError(
-        f"{codes}, the array stores {bits} bits; quantize it to {bits} bits, use an array with more, or {STREAMING} "
-        "for the layers that read it"
+        f"{codes}, the array stores {bits} bits",
+        f"quantize it to {bits} bits, use an array with more, or {STREAMING} for the layers that read it",
     )
 
 
@@ -186,7 +186,7 @@ def _homes(network: TaskNetwork, array: ArrayConfig) -> dict[str, tuple[str, int
             last = first + channels == layer.extent[0]
             fits = end <= array.chunks(layer.extent[0]) * array.codes_per_word if last else end == first + channels
             if name not in made or name in homes or name in summands or not aligned or not fits:
-                raise MappingError(_why(layer, name, channels, array))
+                raise _not_joined(layer, name, channels, array)
             homes[name] = (layer.node, first)
             first += channels
     for task in network.tasks:
@@ -203,14 +203,15 @@ def _home_of_piece(task: Task, homes: Mapping[str, tuple[str, int]], array: Arra
     if -(-task.channels // array.lanes) * array.lanes > array.chunks(task.channels) * array.codes_per_word:
         raise MappingError(
             f"layer {task.where} makes pixels of {task.channels} channels beside those of others, and the array stores "
-            f"{array.lanes} channels at once; use more channels, an array with fewer lanes, or {STREAMING}"
+            f"{array.lanes} channels at once",
+            f"use more channels, an array with fewer lanes, or {STREAMING}",
         )
     return task.value, 0
 
 
-def _why(layer: ConcatLayer, name: str, channels: int, array: ArrayConfig) -> str:
-    return (
+def _not_joined(layer: ConcatLayer, name: str, channels: int, array: ArrayConfig) -> MappingError:
+    return MappingError(
         f"layer {layer.where} joins '{name}' of {channels} channels: the array joins results of layers whose channels "
-        f"are multiples of {array.lanes} and that no sum and no other concatenation reads; change the number of "
-        f"channels, or {STREAMING}"
+        f"are multiples of {array.lanes} and that no sum and no other concatenation reads",
+        f"change the number of channels, or use {STREAMING}",
     )

@@ -343,8 +343,8 @@ class Tiler:
         index = next((index for index, shift in enumerate(array.shifts) if shift >= lines[0].shift), None)
         if index is None:
             raise MappingError(
-                f"layer {where} needs a requantizer with a shift of {lines[0].shift}, the array has {array.shifts}; "
-                f"use an array with more, or {STREAMING}"
+                f"layer {where} needs a requantizer with a shift of {lines[0].shift}, the array has {array.shifts}",
+                f"use an array with more, or {STREAMING}",
             )
         line = at_shift(lines, array.shifts[index])
         for name, need, given in (
@@ -353,15 +353,15 @@ class Tiler:
         ):
             if need > given:
                 raise MappingError(
-                    f"layer {where} needs a requantizer with {name} of {need} bits, the array has {given}; use an "
-                    f"array with more, or {STREAMING}"
+                    f"layer {where} needs a requantizer with {name} of {need} bits, the array has {given}",
+                    f"use an array with more, or {STREAMING}",
                 )
         self._check_ties(line)
         self._check_steps()
         if task.needs_row_steps and not array.row_steps:
             raise MappingError(
-                f"layer {where} makes rows of a map whose pixels are apart, the array has no steps for rows; use an "
-                f"array with them, or {STREAMING}"
+                f"layer {where} makes rows of a map whose pixels are apart, the array has no steps for rows",
+                f"use an array with them, or {STREAMING}",
             )
         return index, line
 
@@ -372,15 +372,16 @@ class Tiler:
         memory = array.step_memory
         if memory is None:
             raise MappingError(
-                f"layer {self.task.where} goes through steps that its channels share, the array has no memory of "
-                f"steps; use an array with one, or {STREAMING}"
+                f"layer {self.task.where} goes through steps that its channels share, the array has no memory of steps",
+                f"use an array with one, or {STREAMING}",
             )
         most = code.high - code.low + 1
         if ranked.cell_bits > memory.place_bits or ranked.used_words > most:
             raise MappingError(
                 f"layer {self.task.where} goes through {ranked.used_words} words of ranks and places of "
                 f"{ranked.cell_bits} bits, the array has {most} of them for a layer and places of {memory.place_bits} "
-                f"bits; use an array with more, or {STREAMING}"
+                f"bits",
+                f"use an array with more, or {STREAMING}",
             )
 
     def _check_ties(self, line: Line) -> None:
@@ -389,7 +390,8 @@ class Tiler:
             return
         raise MappingError(
             f"layer {self.task.where} rounds ties away from zero, told by {ties[0]} to {ties[1]} fraction bits; the "
-            f"array tells them by {describe_ties(array)}; use an array with more, or {STREAMING}"
+            f"array tells them by {describe_ties(array)}",
+            f"use an array with more, or {STREAMING}",
         )
 
     def _check(self) -> None:
@@ -400,29 +402,32 @@ class Tiler:
         if low < array.weight.low or high > array.weight.high:
             raise MappingError(
                 f"layer {task.where} has weights of {low}..{high}, the array takes "
-                f"{array.weight.low}..{array.weight.high}; use an array with more weight bits, or {STREAMING}"
+                f"{array.weight.low}..{array.weight.high}",
+                f"use an array with more weight bits, or {STREAMING}",
             )
         if self.rows > array.rows:
             raise MappingError(
-                f"layer {task.where} needs {self.rows} rows of weights at once, the cache has {array.rows}; use a "
-                f"smaller kernel or fewer input channels, an array with more rows or a larger simd, or {STREAMING}"
+                f"layer {task.where} needs {self.rows} rows of weights at once, the cache has {array.rows}",
+                "use a smaller kernel or fewer input channels, an array with more rows or a larger simd, or "
+                f"{STREAMING}",
             )
         if (words := max(tile.words for tile, _ in self.kinds)) > MOST_COUNT:
             raise MappingError(
                 f"layer {task.where} reads {words:,} words of {array.codes_per_word} codes of a pixel, an array at "
-                f"most {MOST_COUNT:,}; use fewer input channels, or {STREAMING}"
+                f"most {MOST_COUNT:,}",
+                f"use fewer input channels, or {STREAMING}",
             )
         if self.sum_bits > array.sum_bits:
             raise MappingError(
-                f"layer {task.where} needs sums of {self.sum_bits} bits, the array has {array.sum_bits}; use an array "
-                f"with more, or {STREAMING}"
+                f"layer {task.where} needs sums of {self.sum_bits} bits, the array has {array.sum_bits}",
+                f"use an array with more, or {STREAMING}",
             )
         # Sums leave granule by granule, and the host reads a pixel's channels together.
         if self.target is None and task.channels > array.lanes and task.window.pixels > 1:
             raise MappingError(
                 f"layer {task.where} ends the network in sums of {task.channels} channels and {task.window.pixels} "
-                f"pixels, the array sends {array.lanes} channels after another; put a quantizer behind it, or "
-                f"{STREAMING}"
+                f"pixels, the array sends {array.lanes} channels after another",
+                f"put a quantizer behind it, or {STREAMING}",
             )
 
 

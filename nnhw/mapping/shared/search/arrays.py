@@ -117,7 +117,7 @@ def choose_array(
             # Compiled after all, it says more: which values take most.
             compile_network(network, least.array)
         raise least
-    raise DoesNotFitError(_too_small(reasons, budget))
+    raise _too_small(reasons, budget)
 
 
 def with_blocks(array: ArrayConfig, blocks: int, family: Family) -> ArrayConfig:
@@ -361,14 +361,15 @@ def cost_fits(cost: Cost, budget: Budget) -> bool:
     return not budget.excess(cost)
 
 
-def _too_small(reasons: list[tuple[Cost, ArrayConfig]], budget: Budget) -> str:
+def _too_small(reasons: list[tuple[Cost, ArrayConfig]], budget: Budget) -> DoesNotFitError:
     if not reasons:
-        return "no array runs this network; use --style streaming"
+        return DoesNotFitError("no array runs this network", remedy="use --style streaming")
     cost, array = min(reasons, key=lambda pair: (pair[0].ebr, pair[0].lc))
-    return (
+    return DoesNotFitError(
         f"the smallest array that runs this network, of {array.lanes} lanes and {array.products} products, takes about "
         f"{cost.lc:.0f} logic cells, {cost.ebr} block RAMs, {cost.dsp} DSP blocks and {cost.spram} large RAMs; there "
-        f"are {budget.lc:.0f}, {budget.ebr}, {budget.dsp} and {budget.spram}; use a larger board, or --style streaming"
+        f"are {budget.lc:.0f}, {budget.ebr}, {budget.dsp} and {budget.spram}",
+        remedy="use a larger board, or --style streaming",
     )
 
 
