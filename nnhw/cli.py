@@ -234,7 +234,14 @@ def build(
     overrides: Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Folding of single layers.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Place-and-route runs; the best one is used.")] = 5,
     jobs: Annotated[int | None, typer.Option(min=1, help="Number of processes; default: the number of cores.")] = None,
-    frames: Annotated[int, typer.Option(min=0, help="Frames to simulate in RTL (0 to skip).")] = 8,
+    frames: Annotated[
+        int | None,
+        typer.Option(min=0, help="Frames to simulate in RTL (0 to skip); default: 8, fewer where these take long."),
+    ] = None,
+    cocotb_frames: Annotated[
+        int | None,
+        typer.Option(min=1, help="Whole frames to simulate in cocotb as well; default: the first cycles of one."),
+    ] = None,
     netlist_frames: Annotated[
         int, typer.Option(min=0, help="Frames to simulate through the placed netlist, driven at its pins (0 to skip).")
     ] = 0,
@@ -289,6 +296,7 @@ def build(
         sequences=sequences,
         link=link,
         input=input,
+        cocotb_frames=cocotb_frames,
     )
     calibration = make_calibration(calibrate, evaluate, labels, weight_bits, act_bits)
     with _advising(ctx, file, board, chosen, calibration):

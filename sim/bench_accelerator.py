@@ -9,6 +9,7 @@ Environment: NNHW_PLAN, path of a JSON document with
     stalls: patterns of source and sink
     rest_cycles: before the first beat, until everything rests
     limit_cycles: where to give up
+    cut: whether that is no failure: everything that passed until then is compared
     result: path of the JSON document to write
 """
 
@@ -43,6 +44,7 @@ async def accelerator_equals_ir(dut: Any) -> None:
     taken = Scoreboard("i", i_beats, frames)
     output = Scoreboard("output", arrays["output"].tolist(), frames)
     taps = [Scoreboard(name, words(arrays[f"tap_{number}"]), frames) for number, name in enumerate(plan["names"])]
+    begin = cycles.now + 1
     source = Source(i, i_beats, stalls(plan["stalls"][0], 1))
     Sink(o, stalls(plan["stalls"][1], 2))
     Monitor(i, taken, cycles)
@@ -54,13 +56,12 @@ async def accelerator_equals_ir(dut: Any) -> None:
         Tap(dut, f"tap_{number}", log, cycles)
     boards = [*taps, output]
     try:
-        await wait_for(boards, source, dut, plan["limit_cycles"])
+        await wait_for(boards, source, dut, plan["limit_cycles"], cut=plan["cut"])
     finally:
-        Path(plan["result"]).write_text(
-            json.dumps({**summary(taken, boards), "records": [log.words for log in records]}), encoding="utf-8"
-        )
+        found = {**summary(taken, boards), "records": [log.words for log in records], "untaken": source.left}
+        Path(plan["result"]).write_text(json.dumps({**found, "cycles": cycles.now - begin}), encoding="utf-8")
     for scoreboard in (taken, *boards):
-        scoreboard.finish()
+        scoreboard.finish(plan["cut"])
 
 
 def words(array: np.ndarray) -> list[int]:
@@ -82,6 +83,9 @@ def summary(taken: Scoreboard, boards: list[Scoreboard]) -> dict[str, Any]:
                 "frames": board.frames,
                 "mismatches": board.mismatches,
                 "extra": max(0, board.count - len(board.expected)),
+                "beats": board.count,
+                "wrong": len(board.wrong),
+                "of": len(board.expected),
             }
             for board in boards
         ],
