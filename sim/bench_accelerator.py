@@ -24,7 +24,7 @@ import cocotb
 import numpy as np
 from cocotb.triggers import RisingEdge
 
-from .harness import Log, Monitor, Scoreboard, Sink, Source, Stream, Tap, start, wait_for
+from .harness import Log, Monitor, Scoreboard, Sink, Source, Stream, Taps, start, wait_for
 from .stalls import stalls
 
 
@@ -49,11 +49,8 @@ async def accelerator_equals_ir(dut: Any) -> None:
     Sink(o, stalls(plan["stalls"][1], 2))
     Monitor(i, taken, cycles)
     Monitor(o, output, cycles)
-    for number, scoreboard in enumerate(taps):
-        Tap(dut, f"tap_{number}", scoreboard, cycles)
     records = [Log(f"records {number}") for number in range(plan["counted"])]
-    for number, log in enumerate(records, len(taps)):
-        Tap(dut, f"tap_{number}", log, cycles)
+    Taps(dut, {f"tap_{number}": board for number, board in enumerate((*taps, *records))}, cycles)
     boards = [*taps, output]
     try:
         await wait_for(boards, source, dut, plan["limit_cycles"], cut=plan["cut"])

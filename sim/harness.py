@@ -5,7 +5,7 @@ All drive just behind the rising edge of the clock and look at the falling one, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -202,18 +202,29 @@ class Monitor:
                 scoreboard.take(word, cycles.now)
 
 
-class Tap:
-    """Watch an output that is valid for one cycle per beat."""
+class Taps:
+    """Watch outputs `<name>_valid`, `<name>_payload` that are valid for one cycle per beat.
 
-    def __init__(self, dut: Any, name: str, scoreboard: Scoreboard | Log, cycles: Cycles) -> None:
-        cocotb.start_soon(self._run(dut, name, scoreboard, cycles))
+    One task watches all of them: to wake a task for each in every cycle takes longer than to look at its output.
 
-    async def _run(self, dut: Any, name: str, scoreboard: Scoreboard | Log, cycles: Cycles) -> None:
-        valid, payload = getattr(dut, f"{name}_valid"), getattr(dut, f"{name}_payload")
+    Parameters
+    ----------
+    boards: what takes the beats, by name of the output.
+    """
+
+    def __init__(self, dut: Any, boards: Mapping[str, Scoreboard | Log], cycles: Cycles) -> None:
+        cocotb.start_soon(self._run(dut, boards, cycles))
+
+    async def _run(self, dut: Any, boards: Mapping[str, Scoreboard | Log], cycles: Cycles) -> None:
+        outputs = [
+            (getattr(dut, f"{name}_valid"), getattr(dut, f"{name}_payload"), board) for name, board in boards.items()
+        ]
+        edge = FallingEdge(dut.clk)
         while True:
-            await FallingEdge(dut.clk)
-            if valid.value == 1:
-                scoreboard.take(int(payload.value), cycles.now)
+            await edge
+            for valid, payload, board in outputs:
+                if valid.value == 1:
+                    board.take(int(payload.value), cycles.now)
 
 
 async def start(dut: Any) -> Cycles:
