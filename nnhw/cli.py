@@ -437,7 +437,7 @@ def sim(
     frames: Annotated[int, typer.Option(min=1, help="Frames, back to back.")] = 8,
     stalls: Annotated[str, typer.Option(help="Pattern of both sides: none, alternating, random, bursts.")] = "random",
 ) -> None:
-    """Compare the RTL of a build with the IR, by cocotb, at every layer boundary."""
+    """Compare the RTL of a build with the IR in cocotb, whole frames at every layer boundary."""
     from nnhw.flow.commands.terminal import render_simulation
     from nnhw.flow.running.finished import simulate_build
 

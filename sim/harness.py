@@ -238,14 +238,19 @@ async def start(dut: Any) -> Cycles:
 
 async def wait_for(
     scoreboards: Sequence[Scoreboard], source: Source, dut: Any, limit: int, idle: int = 200, cut: bool = False
-) -> None:
+) -> int:
     """Wait until all is sent and all came, then some cycles more for what nobody expects; at most `limit` cycles.
+
+    Returns
+    -------
+    Cycles that were seen.
 
     Parameters
     ----------
     cut: end in any case when `limit` cycles have been seen from the first in which the source may offer a beat.
     """
-    for _ in range(limit):
+    seen = 0
+    for seen in range(limit):
         await RisingEdge(dut.clk)
         if source.left == 0 and all(board.complete for board in scoreboards):
             break
@@ -253,8 +258,9 @@ async def wait_for(
         if cut:
             # The first edge is that with which the first cycle begins: its end is seen at the next one.
             await RisingEdge(dut.clk)
-            return
+            return limit
     for _ in range(idle):
         await RisingEdge(dut.clk)
     if source.left:
         raise BenchFailure(f"i: {source.left} words were never taken in {limit} cycles")
+    return seen + idle

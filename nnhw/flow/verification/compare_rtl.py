@@ -1,4 +1,4 @@
-"""The stage `simulate`: the RTL compared with the IR, all frames in compiled code and the start of a frame in cocotb."""
+"""The stage `simulate`: RTL compared with the IR, all frames in compiled code and the start of one in cocotb."""
 
 from __future__ import annotations
 

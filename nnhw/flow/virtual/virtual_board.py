@@ -55,9 +55,7 @@ class CompiledHardware:
         # counts.
         self._library.nnhw_create.restype = ctypes.c_void_p
         self._library.nnhw_cycles.restype = self._library.nnhw_transfer.restype = ctypes.c_uint64
-        self._handle: ctypes.c_void_p | None = ctypes.c_void_p(
-            self._library.nnhw_create(os.fsencode(library.parent))
-        )
+        self._handle: ctypes.c_void_p | None = ctypes.c_void_p(self._library.nnhw_create(os.fsencode(library.parent)))
 
     @property
     def cycles(self) -> int:
