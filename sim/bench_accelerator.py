@@ -49,7 +49,8 @@ async def accelerator_equals_ir(dut: Any) -> None:
     Monitor(i, taken, cycles)
     Monitor(o, output, cycles)
     records = [Log(f"records {number}") for number in range(plan["counted"])]
-    Taps(dut, {f"tap_{number}": board for number, board in enumerate((*taps, *records))}, cycles)
+    watched: list[Scoreboard | Log] = [*taps, *records]
+    Taps(dut, {f"tap_{number}": board for number, board in enumerate(watched)}, cycles)
     boards, seen = [*taps, output], plan["limit_cycles"]
     try:
         seen = await wait_for(boards, source, dut, plan["limit_cycles"], cut=plan["cut"])

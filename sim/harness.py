@@ -250,8 +250,9 @@ async def wait_for(
     cut: end in any case when `limit` cycles have been seen from the first in which the source may offer a beat.
     """
     seen = 0
-    for seen in range(limit):
+    while seen < limit:
         await RisingEdge(dut.clk)
+        seen += 1
         if source.left == 0 and all(board.complete for board in scoreboards):
             break
     else:

@@ -19,7 +19,7 @@ from nnhw.errors import BuildError, DoesNotFitError, InputError
 from nnhw.flow.folder.build_folder import BuildFolder, read_json, write_json
 from nnhw.flow.folder.manifest import read_fact
 from nnhw.flow.models.sensor_signals import SIGNALS, expected_of
-from nnhw.flow.options import USUAL_FRAMES, Options
+from nnhw.flow.options import Options
 from nnhw.flow.sensor_build import beside, check_ends, check_speed, load_front, sensor_options
 from nnhw.flow.tools.progress import Progress, noted
 from nnhw.flow.tools.sources import code_hash
@@ -256,6 +256,7 @@ def sense(job: Job, out: Path) -> None:
     ------
     BuildError: codes of the front end, or results, differ.
     """
+    from nnhw.flow.verification.compare_rtl import USUAL_FRAMES
     from nnhw.flow.verification.sensing import run_sensor
 
     front = job.front()

@@ -14,8 +14,6 @@ from nnhw.errors import InputError
 from nnhw.reading import parse_toml
 
 STYLES = ("auto", "streaming", "shared")
-USUAL_FRAMES = 8
-"""Frames of the RTL simulation, unless that would take long."""
 CLOCK_RANGE_MHZ = (0.001, 10_000.0)
 """Clocks that a user may ask for: slower and faster than any FPGA has, so that only slips of the keys are refused."""
 
@@ -31,8 +29,7 @@ class Options:
     overrides: foldings by layer name, see `nnhw.mapping.mapper.map_body`.
     seeds: number of place-and-route runs, of which the best is taken.
     jobs: tool processes at a time.
-    frames: number of frames of the RTL simulation; 0: no simulation; None: `USUAL_FRAMES`, or fewer where these take
-        long.
+    frames: number of frames of the RTL simulation; 0: no simulation; None: 8, or fewer where these take long.
     cocotb_frames: number of whole frames that cocotb simulates besides; None: as far as a bound of cycles.
     netlist_frames: number of frames that are simulated with the placed netlist; 0: none.
     style: `streaming`: each layer has an engine of its own; `shared`: one engine runs a program of layers; `auto`: the

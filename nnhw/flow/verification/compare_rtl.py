@@ -12,7 +12,6 @@ from typing import Any
 from nnhw import ir
 from nnhw.accelerator import Accelerator
 from nnhw.errors import ToolError
-from nnhw.flow.options import USUAL_FRAMES
 from nnhw.flow.tools.beside import current_turn
 from nnhw.flow.tools.progress import Progress
 from nnhw.flow.verification.benches import Simulator, find_simulator
@@ -31,6 +30,7 @@ from nnhw.flow.verification.simulate import (
 from nnhw.flow.virtual.compiled import Compiler, library_cache
 from nnhw.flow.virtual.contents import part_contents
 
+USUAL_FRAMES = 8
 COCOTB_PATTERNS = PATTERNS[:2]
 COCOTB_CYCLES = 20_000
 """Cycles of each run in cocotb, which simulates some 5,000 in a second."""

@@ -363,7 +363,7 @@ def _compile(
     run(ToolRun("verilator", argv, folder, "verilator.log", environment))
     units = {}
     for name, (effort, files) in _units(product, compiler, folder).items():
-        included = [str(_headers(compiler, effort, cache)), *files] if compiler.quick else files
+        included = [str(_headers(compiler, effort, cache)), *files] if _is_quick(product, compiler) else files
         (folder / f"{name}.cpp").write_text("".join(f'#include "{file}"\n' for file in included), encoding="utf-8")
         units[f"{name}.o"] = (folder / f"{name}.cpp", effort)
     _compile_units(compiler, folder, units, watch)
@@ -387,7 +387,13 @@ def _units(product: CompiledProduct, compiler: Compiler, folder: Path) -> dict[s
     hot = [name for name in sources if "___024root" in name and name not in slow]
     rest = [name for name in sources if name not in (*slow, *hot)]
     units = {f"hot_{number}": (product.effort, [name]) for number, name in enumerate(hot)}
-    return units | {"slow": ("-O0", slow), "rest": ("-O1", [*rest, product.harness.as_posix()])}
+    once = "-O0" if _is_quick(product, compiler) else "-O1"
+    return units | {"slow": ("-O0", slow), "rest": (once, [*rest, product.harness.as_posix()])}
+
+
+def _is_quick(product: CompiledProduct, compiler: Compiler) -> bool:
+    """Return whether nothing is optimized, so that to read the headers takes most of the time: they are compiled."""
+    return compiler.quick or product.effort == "-O0"
 
 
 def _compile_units(
