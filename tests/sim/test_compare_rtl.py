@@ -236,8 +236,9 @@ def test_contents_of_memories_are_parted_from_hardware() -> None:
     block = "  initial begin\n    mem[0] = 8'h0f;\n    mem[1] = 8'hf0;\n  end\n"
     undefined = "  initial begin\n    mem[0] = 8'hxx;\n  end\n"
     gap = "  initial begin\n    mem[1] = 8'h0f;\n  end\n"
-    hardware, contents = part_contents(f"module top;\n{block}{undefined}{gap}endmodule\n")
-    assert contents == ("0f\nf0\n",)
+    decimal = "  initial begin\n    words[0] = 32'd4000000000;\n    words[1] = 32'd10;\n  end\n"
+    hardware, contents = part_contents(f"module top;\n{block}{undefined}{gap}{decimal}endmodule\n")
+    assert contents == ("0f\nf0\n", "ee6b2800\na\n")
     assert undefined in hardware
     assert gap in hardware
     assert '$readmemh({folder, "/0.hex"}, mem);' in hardware

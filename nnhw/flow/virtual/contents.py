@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-_BLOCK = re.compile(r"^  initial begin\n((?:    \S+ ?\[\d+\] = \d+'h[0-9a-f]+;\n)+)  end\n", re.MULTILINE)
-_WORD = re.compile(r"    (\S+ ?)\[(\d+)\] = \d+'h([0-9a-f]+);\n")
+_BLOCK = re.compile(r"^  initial begin\n((?:    \S+ ?\[\d+\] = \d+'(?:h[0-9a-f]+|d\d+);\n)+)  end\n", re.MULTILINE)
+_WORD = re.compile(r"    (\S+ ?)\[(\d+)\] = \d+'(?:h([0-9a-f]+)|d(\d+));\n")
 
 
 def part_contents(verilog: str) -> tuple[str, tuple[str, ...]]:
@@ -28,9 +28,10 @@ def part_contents(verilog: str) -> tuple[str, tuple[str, ...]]:
     def read(block: re.Match[str]) -> str:
         words = _WORD.findall(block[1])
         # One memory, from its first word on, without gaps: nothing else is what `$readmemh` fills.
-        if [(name, int(index)) for name, index, _ in words] != [(words[0][0], place) for place in range(len(words))]:
+        if [(name, int(index)) for name, index, *_ in words] != [(words[0][0], place) for place in range(len(words))]:
             return block[0]
-        files.append("".join(f"{word}\n" for _, _, word in words))
+        # Words of 32 bits are in decimal.
+        files.append("".join(f"{digits or format(int(decimal), 'x')}\n" for _, _, digits, decimal in words))
         number = len(files) - 1
         return (
             f"  initial begin : contents_{number}\n    string folder;\n"
