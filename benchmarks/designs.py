@@ -67,7 +67,7 @@ def mapped(name: str, board: str, out: Path) -> Build:
     """Map the network of a benchmark as the benchmark does."""
     if name in MNIST:
         file = str(EXAMPLES / f"{name}.py")
-        return build_file(file, board, Options(seeds=MNIST_SEEDS), out=out, stop_at="map")
+        return build_file(file, board, Options(seeds=MNIST_SEEDS, fast_for="engine"), out=out, stop_at="map")
     case = CASES[name]
     chosen = case.network or name
     model, example = NETWORKS[chosen].load()

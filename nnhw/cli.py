@@ -249,7 +249,14 @@ def build(
     overrides: Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Folding of single layers.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Place-and-route runs; the best one is used.")] = 5,
     jobs: Annotated[int | None, typer.Option(min=1, help="Number of processes; default: the number of cores.")] = None,
-    frames: Annotated[int, typer.Option(min=0, help="Frames to simulate in RTL (0 to skip).")] = 8,
+    frames: Annotated[
+        int | None,
+        typer.Option(min=0, help="Frames to simulate in RTL (0 to skip); default: 8, fewer where these take long."),
+    ] = None,
+    cocotb_frames: Annotated[
+        int | None,
+        typer.Option(min=1, help="Whole frames to simulate in cocotb as well; default: the first cycles of one."),
+    ] = None,
     netlist_frames: Annotated[
         int, typer.Option(min=0, help="Frames to simulate through the placed netlist, driven at its pins (0 to skip).")
     ] = 0,
@@ -305,6 +312,7 @@ def build(
         link=link,
         input=input,
         fast_for=fast_for,
+        cocotb_frames=cocotb_frames,
     )
     calibration = make_calibration(calibrate, evaluate, labels, weight_bits, act_bits)
     with _advising(ctx, file, board, chosen, calibration):
@@ -449,7 +457,7 @@ def sim(
     frames: Annotated[int, typer.Option(min=1, help="Frames, back to back.")] = 8,
     stalls: Annotated[str, typer.Option(help="Pattern of both sides: none, alternating, random, bursts.")] = "random",
 ) -> None:
-    """Compare the RTL of a build with the IR, by cocotb, at every layer boundary."""
+    """Compare the RTL of a build with the IR in cocotb, whole frames at every layer boundary."""
     from nnhw.flow.commands.terminal import render_simulation
     from nnhw.flow.running.finished import simulate_build
 

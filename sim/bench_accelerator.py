@@ -9,6 +9,7 @@ Environment: NNHW_PLAN, path of a JSON document with
     stalls: patterns of source and sink
     rest_cycles: before the first beat, until everything rests
     limit_cycles: where to give up
+    cut: whether that is no failure: everything that passed until then is compared
     result: path of the JSON document to write
 """
 
@@ -23,7 +24,7 @@ import cocotb
 import numpy as np
 from cocotb.triggers import RisingEdge
 
-from .harness import Log, Monitor, Scoreboard, Sink, Source, Stream, Tap, start, wait_for
+from .harness import Log, Monitor, Scoreboard, Sink, Source, Stream, Taps, start, wait_for
 from .stalls import stalls
 
 
@@ -47,20 +48,17 @@ async def accelerator_equals_ir(dut: Any) -> None:
     Sink(o, stalls(plan["stalls"][1], 2))
     Monitor(i, taken, cycles)
     Monitor(o, output, cycles)
-    for number, scoreboard in enumerate(taps):
-        Tap(dut, f"tap_{number}", scoreboard, cycles)
     records = [Log(f"records {number}") for number in range(plan["counted"])]
-    for number, log in enumerate(records, len(taps)):
-        Tap(dut, f"tap_{number}", log, cycles)
-    boards = [*taps, output]
+    watched: list[Scoreboard | Log] = [*taps, *records]
+    Taps(dut, {f"tap_{number}": board for number, board in enumerate(watched)}, cycles)
+    boards, seen = [*taps, output], plan["limit_cycles"]
     try:
-        await wait_for(boards, source, dut, plan["limit_cycles"])
+        seen = await wait_for(boards, source, dut, plan["limit_cycles"], cut=plan["cut"])
     finally:
-        Path(plan["result"]).write_text(
-            json.dumps({**summary(taken, boards), "records": [log.words for log in records]}), encoding="utf-8"
-        )
+        found = {**summary(taken, boards), "records": [log.words for log in records], "untaken": source.left}
+        Path(plan["result"]).write_text(json.dumps({**found, "cycles": seen}), encoding="utf-8")
     for scoreboard in (taken, *boards):
-        scoreboard.finish()
+        scoreboard.finish(plan["cut"])
 
 
 def words(array: np.ndarray) -> list[int]:
@@ -82,6 +80,9 @@ def summary(taken: Scoreboard, boards: list[Scoreboard]) -> dict[str, Any]:
                 "frames": board.frames,
                 "mismatches": board.mismatches,
                 "extra": max(0, board.count - len(board.expected)),
+                "beats": board.count,
+                "wrong": len(board.wrong),
+                "of": len(board.expected),
             }
             for board in boards
         ],

@@ -1,7 +1,7 @@
 """Run one bench: `python -m sim.run JOB.json`, in a process of its own because cocotb ends with exit().
 
 The job: `simulator`, 'verilator' or 'icarus'; `source`, the Verilog; `module`, the bench; `environments`, with each of
-which the bench runs once. Everything is written below the current folder.
+which the bench runs once; `plusargs`, arguments of the simulation. Everything is written below the current folder.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ def run_once(runner: Runner, job: dict[str, Any], number: int, environment: dict
             test_dir=".",
             results_xml=str(Path(f"results-{number}.xml").resolve()),
             extra_env={**PLAIN, **environment},
+            plusargs=job["plusargs"],
             timescale=None if job["simulator"] == "verilator" else TIMESCALE,
         )
     except SystemExit as failure:  # the runner's way to say that a test failed; the other environments still run

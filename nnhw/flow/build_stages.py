@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from nnhw.flow.implementation.bitstream import BitstreamRequest, MakeDevice
     from nnhw.flow.implementation.patching import Base
-    from nnhw.flow.verification.simulate import SimulationResult
+    from nnhw.flow.verification.simulate import SimulationResult, StartRun
     from nnhw.frontend import Source
 
 
@@ -240,10 +240,12 @@ def simulate(job: Job, out: Path) -> None:
     ------
     BuildError: results differ, or a frame does not end in the predicted cycle.
     """
-    from nnhw.flow.verification.simulate import simulate as run_simulation
+    from nnhw.flow.verification.compare_rtl import compare_rtl
 
-    result = run_simulation(job.folder.path, frames=job.options.frames, progress=job.progress)
-    check_simulation(result)
+    options = job.options
+    result = compare_rtl(job.folder.path, options.frames, options.cocotb_frames, job.progress)
+    for part in result.parts:
+        check_simulation(part)
     write_json(out / "simulate.json", {**result.facts(), "tools": _versions("cocotb")})
 
 
@@ -254,13 +256,15 @@ def sense(job: Job, out: Path) -> None:
     ------
     BuildError: codes of the front end, or results, differ.
     """
+    from nnhw.flow.verification.compare_rtl import USUAL_FRAMES
     from nnhw.flow.verification.sensing import run_sensor
 
     front = job.front()
     assert front is not None, "the stage is left out without a sensor"
     assert job.board.sensor is not None
     verilog = job.folder.text_to_compile("elaborate", "sensor.v")
-    run = run_sensor(verilog, job.folder.path, front, job.board.sensor, job.clock_hz(), job.options.frames)
+    frames = job.options.frames or USUAL_FRAMES
+    run = run_sensor(verilog, job.folder.path, front, job.board.sensor, job.clock_hz(), frames)
     if not run.equal:
         raise BuildError(
             f"the device with its sensor differs from PyTorch: {run.codes} of {run.elements} codes of the front end, "
@@ -357,7 +361,7 @@ STAGES = (
         map_stage,
     ),
     BuildStage("elaborate", ("lower", "map"), (), elaborate),
-    BuildStage("simulate", ("capture", "lower", "map", "elaborate"), ("frames",), simulate),
+    BuildStage("simulate", ("capture", "lower", "map", "elaborate"), ("frames", "cocotb_frames"), simulate),
     BuildStage("sense", ("capture", "lower", "map", "elaborate"), ("frames",), sense),
     # `jobs` is no setting: the result does not depend on it.
     BuildStage("build", ("lower", "map"), ("clock_hz", "seeds"), build),
@@ -366,10 +370,14 @@ STAGES = (
 STAGE_NAMES = tuple(stage.name for stage in STAGES)
 
 
-def check_simulation(result: SimulationResult) -> None:
+def check_simulation(result: SimulationResult | StartRun) -> None:
     """Raise BuildError unless the RTL gave exactly the results of the IR, each in the cycle that was predicted."""
+    from nnhw.flow.verification.simulate import StartRun
+
     if result.equal:
         return
+    if isinstance(result, StartRun):
+        raise BuildError(_start_differs(result))
     wrong = [f"{stream.name} ({stream.mismatches})" for stream in result.streams if not stream.equal]
     if result.miscounted:
         wrong.append(f"the cycles of its records ({result.miscounted})")
@@ -382,6 +390,21 @@ def check_simulation(result: SimulationResult) -> None:
         f"the RTL differs from the IR in {', '.join(wrong) or 'its handshakes'}, of {result.samples} frames "
         f"({result.broken_rules} broken stream rules); this is a mistake of nnhw, please report the model"
     )
+
+
+def _start_differs(result: StartRun) -> str:
+    """Return in words what the start of a simulation found."""
+    starts = [start for run in result.streams for start in run if not start.equal]
+    wrong = [f"{start.name} ({start.wrong} of {start.came} beats, {_due(start.due)})" for start in starts]
+    return (
+        f"the RTL differs in {', '.join(wrong) or 'its handshakes'} in the first {result.bound_cycles:,} cycles, "
+        f"simulated by {result.simulator} ({result.broken_rules} broken stream rules); this is a mistake of nnhw, "
+        "please report the model"
+    )
+
+
+def _due(beats: int | None) -> str:
+    return "no other simulator" if beats is None else f"{beats} in compiled code"
 
 
 def _times(result: SimulationResult, frame: int) -> str:

@@ -30,7 +30,8 @@ class Options:
     overrides: foldings by layer name, see `nnhw.mapping.mapper.map_body`.
     seeds: number of place-and-route runs, of which the best is taken.
     jobs: tool processes at a time.
-    frames: number of frames of the RTL simulation; 0: no simulation.
+    frames: number of frames of the RTL simulation; 0: no simulation; None: 8, or fewer where these take long.
+    cocotb_frames: number of whole frames that cocotb simulates besides; None: as far as a bound of cycles.
     netlist_frames: number of frames that are simulated with the placed netlist; 0: none.
     style: `streaming`: each layer has an engine of its own; `shared`: one engine runs a program of layers; `auto`: the
         faster that fits.
@@ -51,7 +52,8 @@ class Options:
     overrides: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     seeds: int = 5
     jobs: int = field(default_factory=lambda: os.cpu_count() or 1)
-    frames: int = 8
+    frames: int | None = None
+    cocotb_frames: int | None = None
     netlist_frames: int = 0
     style: str = "auto"
     fast_for: str = "link"
@@ -68,9 +70,10 @@ class Options:
         if self.target_fps is not None and not 0 < self.target_fps < float("inf"):
             raise InputError(f"--target-fps needs a positive number of frames/s, given {self.target_fps:g}")
         # The command line refuses these numbers by itself; here they come from Python.
-        for name, least in (("seeds", 1), ("jobs", 1), ("frames", 0), ("netlist_frames", 0), ("sequences", 1)):
+        numbers = (("seeds", 1), ("jobs", 1), ("frames", 0), ("cocotb_frames", 1), ("netlist_frames", 0))
+        for name, least in (*numbers, ("sequences", 1)):
             count = getattr(self, name)
-            if count < least:
+            if count is not None and count < least:
                 raise InputError(f"--{name.replace('_', '-')} needs a whole number from {least} on, given {count}")
         if self.style not in STYLES:
             raise InputError(f"--style is one of {', '.join(STYLES)}; given '{self.style}'")
@@ -163,7 +166,7 @@ def make_options(
     overrides: Path | Mapping[str, Mapping[str, int]] | None,
     seeds: int,
     jobs: int | None,
-    frames: int,
+    frames: int | None,
     netlist_frames: int,
     style: str,
     array: Path | None,
@@ -174,6 +177,7 @@ def make_options(
     sequences: int = 1,
     input: str = "",
     fast_for: str = "link",
+    cocotb_frames: int | None = None,
 ) -> Options:
     """Return the options of a command line, or of `nnhw.build`.
 
@@ -190,6 +194,7 @@ def make_options(
         seeds=seeds,
         jobs=jobs or os.cpu_count() or 1,
         frames=frames,
+        cocotb_frames=cocotb_frames,
         netlist_frames=netlist_frames,
         style=style,
         array=load_array(array, load_board(board).name) if array else None,

@@ -145,7 +145,8 @@ def build(
     overrides: Mapping[str, Mapping[str, int]] | Path | None = None,
     seeds: int = 5,
     jobs: int | None = None,
-    frames: int = 8,
+    frames: int | None = None,
+    cocotb_frames: int | None = None,
     netlist_frames: int = 0,
     base: Path | str | None = None,
     link: str = "",
@@ -181,7 +182,8 @@ def build(
     overrides: foldings by layer name, or a TOML file of them.
     seeds: number of place-and-route runs, of which the best is taken.
     jobs: tool processes at a time; default: the number of cores.
-    frames: number of frames of the RTL simulation; 0: no simulation.
+    frames: number of frames of the RTL simulation; 0: no simulation; default: 8, fewer where these take long.
+    cocotb_frames: number of whole frames that cocotb simulates besides; default: the start of one.
     netlist_frames: number of frames that the placed netlist is simulated with, through the pins of its link; 0: none.
     base: build folder of a network that differs in its weights alone: its layout is kept, and only the contents of
         memories are changed; default: the folder `out`, where it holds a finished build. A network that differs in
@@ -230,6 +232,7 @@ def build(
         link=link,
         input=input,
         fast_for=fast_for,
+        cocotb_frames=cocotb_frames,
     )
     _board_with_link(board, options)  # what is wrong with it is reported before the model is quantized
     data = given_data(calibrate, evaluate, labels, weight_bits, act_bits)
@@ -325,7 +328,7 @@ def _selected(start_from: str, stop_at: str, options: Options, board: Board, pro
     selected = list(STAGES[STAGE_NAMES.index(start_from) : STAGE_NAMES.index(stop_at) + 1])
     if any(stage.name == "simulate" for stage in selected) and not _can_simulate(options, progress):
         selected = [stage for stage in selected if stage.name != "simulate"]
-    if board.sensor is None or not options.frames:
+    if board.sensor is None or options.frames == 0:
         selected = [stage for stage in selected if stage.name != "sense"]
     if not options.netlist_frames:
         selected = [stage for stage in selected if stage.name != "netlist"]
@@ -333,12 +336,12 @@ def _selected(start_from: str, stop_at: str, options: Options, board: Board, pro
 
 
 def _can_simulate(options: Options, progress: Progress) -> bool:
-    from nnhw.flow.verification.benches import find_simulator
+    from nnhw.flow.verification.compare_rtl import can_compare
 
-    if not options.frames:
+    if options.frames == 0:
         return False
     try:
-        find_simulator()
+        can_compare()
     except ToolError as error:
         progress.note(f"no simulation: {error}")
         return False

@@ -101,6 +101,7 @@ def _exactness(facts: Facts) -> dict[str, Any]:
         "rtl_samples": _get(facts, "simulate", "samples"),
         "ir_rtl": _get(facts, "simulate", "mismatches"),
         "layers": _get(facts, "simulate", "layers"),
+        "simulators": _get(facts, "simulate", "simulators"),
         "netlist_samples": _get(facts, "netlist", "samples"),
         "ir_netlist": _get(facts, "netlist", "mismatches"),
     }

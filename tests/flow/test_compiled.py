@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -28,13 +28,20 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was compiled: here a compiler writes a few bytes."""
     names: list[str] = []
 
-    def compile_units(compiler: Compiler, folder: Path, units: Mapping[str, tuple[Path, str]]) -> None:
+    def compile_units(
+        compiler: Compiler,
+        folder: Path,
+        units: Mapping[str, tuple[Path, str]],
+        watch: Callable[[int, int], None] | None = None,
+    ) -> None:
         for name, (_, effort) in units.items():
             assert effort == RUNTIME_EFFORT
             names.append(name)
             (folder / name).write_bytes(b"object")
 
-    def compile_design(product: CompiledProduct, compiler: Compiler, folder: Path, cache: Path) -> Path:
+    def compile_design(
+        product: CompiledProduct, compiler: Compiler, folder: Path, cache: Path, watch: Callable[[int, int], None]
+    ) -> Path:
         runtime = compiled.runtime_objects(product.runtime, compiler, cache)
         names.append("product")
         (folder / "product").write_bytes(b"".join(path.read_bytes() for path in runtime) + b"library")

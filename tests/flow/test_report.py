@@ -55,6 +55,16 @@ FACTS: dict[str, dict[str, Any]] = {
     "map": {"resources": {"lc": 1000, "ebr": 9, "spram": 0, "dsp": 0}, "clock_hz": 48e6},
     "simulate": {
         **{"samples": 8, "mismatches": 0, "layers": {"fc": 0}, "latency_cycles": 40, "interval_cycles": 32},
+        "simulators": [
+            {
+                **{"simulator": "Verilator 5.48.0", "frames": 8, "stalls": [["none", "none"], ["random", "random"]]},
+                **{"bound_cycles": None, "cycles": 1500, "beats": 320, "beats_of_frames": 320},
+            },
+            {
+                **{"simulator": "cocotb on Verilator 5.48.0", "frames": 1, "stalls": [["none", "none"]]},
+                **{"bound_cycles": 20000, "cycles": 20000, "beats": 12, "beats_of_frames": 20},
+            },
+        ],
         "tools": {"cocotb": "2.1.0"},
     },
     "build": {

@@ -23,7 +23,7 @@ def test_icarus_equals_ir_and_prediction(tmp_path: Path) -> None:
     values = boundary_values(body, codes)
     result = simulate_accelerator(accelerator, codes, values, patterns, tmp_path, SilentProgress(), icarus)
     assert result.equal
-    assert result.simulator == "Icarus Verilog"
+    assert result.simulator == "cocotb on Icarus Verilog"
     assert result.latency_cycles == accelerator.schedule.latency_cycles
     assert result.interval == accelerator.schedule.interval
     assert result.mistimed is None

@@ -290,6 +290,18 @@ def _exactness(report: Report) -> NumberTable:
     return table
 
 
+def _simulated(row: Mapping[str, Any]) -> str:
+    """Return in words what a simulator did."""
+    frames = f"{_count(row['frames'])} frame{'s' if row['frames'] != 1 else ''}"
+    runs = f"{len(row['stalls'])} stall patterns"
+    if row["bound_cycles"] is None:
+        return f"{row['simulator']}: {frames} under {runs}, {_count(row['cycles'])} cycles."
+    return (
+        f"{row['simulator']}: the first {_count(row['bound_cycles'])} cycles of {frames} under {runs}, "
+        f"{_count(row['beats'])} of {_count(row['beats_of_frames'])} beats."
+    )
+
+
 def _passes(passes: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     """Yield (name, samples that differ) of each pass that changes a result, and one row for all others together."""
     changing = {name: count for name, count in passes.items() if count}
@@ -308,6 +320,7 @@ def _remarks(report: Report) -> Iterator[str]:
             f"The simulated interval of {found} cycles is the mean over the later half of {exact['rtl_samples']} "
             f"frames, too few to show the long-run interval of {expected}."
         )
+    yield from map(_simulated, exact.get("simulators") or [])  # a report of an older nnhw has none
     yield from _savings(report["savings"] or {})
     if style:
         if turns := style.get("turns"):

@@ -23,8 +23,8 @@ class Progress(Protocol):
     def note(self, text: str) -> None:
         """Show a line that stays on the screen."""
 
-    def advance(self, done: int, total: int) -> None:
-        """Show how many of `total` steps of the innermost action are done."""
+    def advance(self, done: int, total: int, what: str = "") -> None:
+        """Show how many of `total` steps of the innermost action are done, and in words what goes on."""
 
 
 class _Notes(logging.Handler):
@@ -74,7 +74,7 @@ class SilentProgress:
     def note(self, text: str) -> None:
         pass
 
-    def advance(self, done: int, total: int) -> None:
+    def advance(self, done: int, total: int, what: str = "") -> None:
         pass
 
 
@@ -114,11 +114,11 @@ class PlainProgress:
     def note(self, text: str) -> None:
         self._print(text)
 
-    def advance(self, done: int, total: int) -> None:
+    def advance(self, done: int, total: int, what: str = "") -> None:
         now = time.monotonic()
         if now - self._last >= self.period_s:
             self._last = now
-            self._print(f"{self._name}: {done} of {total}")
+            self._print(f"{self._name}: {done} of {total}{f' {what}' if what else ''}")
 
     def _print(self, text: str, end: str = "\n") -> None:
         self._end_line()
@@ -137,6 +137,7 @@ class RichProgress:
         self.console = console
         self._bars: Bars | None = None
         self._tasks: list[int] = []
+        self._names: dict[int, str] = {}
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -144,6 +145,7 @@ class RichProgress:
         with self._display() as bars:
             task = bars.add_task(name, total=None)
             self._tasks.append(task)
+            self._names[task] = name
             try:
                 yield
                 self.console.print(f"[green]✓[/] {name} [dim]{time.monotonic() - start:.1f} s[/]", highlight=False)
@@ -154,9 +156,11 @@ class RichProgress:
     def note(self, text: str) -> None:
         self.console.print(f"  {text}", style="dim", markup=False, highlight=False)
 
-    def advance(self, done: int, total: int) -> None:
+    def advance(self, done: int, total: int, what: str = "") -> None:
         if self._bars is not None and self._tasks:
-            self._bars.update(self._tasks[-1], completed=done, total=total)  # type: ignore[arg-type]
+            task = self._tasks[-1]
+            shown = f"{self._names[task]}: {what}" if what else self._names[task]
+            self._bars.update(task, completed=done, total=total, description=shown)  # type: ignore[arg-type]
 
     @contextlib.contextmanager
     def _display(self) -> Iterator[Bars]:
@@ -201,7 +205,7 @@ class NamedProgress:
     def note(self, text: str) -> None:
         self.inner.note(f"{self._name}: {text}" if self._name else text)
 
-    def advance(self, done: int, total: int) -> None:
+    def advance(self, done: int, total: int, what: str = "") -> None:
         pass
 
 

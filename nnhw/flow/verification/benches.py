@@ -15,7 +15,7 @@ from pathlib import Path
 import nnhw
 from nnhw.errors import ToolError
 from nnhw.flow.tools.processes import ToolRun, run
-from nnhw.flow.virtual.compiled import CompiledProduct, Compiler, compile_product, library_cache
+from nnhw.flow.virtual.compiled import CompiledProduct, Compiler, compile_product, library_cache, link_program
 
 # Verilator optimizes away signals that are not public, and hides them from cocotb.
 PUBLIC_PORTS = '`verilator_config\npublic_flat_rw -module "top" -var "*"\n'
@@ -82,6 +82,7 @@ def run_bench(
     environments: Sequence[Mapping[str, str]],
     folder: Path,
     simulator: Simulator | None = None,
+    library: Path | None = None,
 ) -> Simulator:
     """Build Verilog once, and run a bench on it once for each environment.
 
@@ -91,6 +92,7 @@ def run_bench(
     module: name of the bench, without its package.
     environments: variables that the bench reads.
     folder: for all files of the run; a compiled bench goes to the user's cache.
+    library: the same hardware as a library `PROBED`, which the bench is linked to instead of compiling it again.
 
     Returns
     -------
@@ -104,8 +106,12 @@ def run_bench(
     package, root = bench_package()
     (folder / "top.v").write_text(verilog, encoding="utf-8")
     if simulator.compiler is not None:
-        sources = {"top.v": verilog, "ports.vlt": PUBLIC_PORTS}
-        program = compile_product(bench_product(), sources, library_cache(folder), simulator.compiler)
+        product, cache = bench_product(), library_cache(folder)
+        if library is None:
+            sources = {"top.v": verilog, "ports.vlt": PUBLIC_PORTS}
+            program = compile_product(product, sources, cache, simulator.compiler)
+        else:
+            program = link_program(product, library, folder, cache, simulator.compiler)
         # The bench's runner looks for the program there (`sim/run.py`), as cocotb's own build would leave it.
         (folder / "build").mkdir(exist_ok=True)
         shutil.copy(program, folder / "build" / "top")
@@ -114,6 +120,7 @@ def run_bench(
         "source": "top.v",
         "module": f"{package}.{module}",
         "environments": [dict(environment) for environment in environments],
+        "plusargs": [] if library is None else [f"+contents={library.parent}"],
     }
     (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
     # The bench's interpreter is embedded in the simulator: it finds packages by this path alone.

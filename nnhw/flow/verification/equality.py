@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,9 @@ from nnhw.engines.shared.counters import COUNTER_BITS, COUNTER_WORDS
 from nnhw.engines.timing import Schedule, as_number
 from nnhw.flow.verification.comparison import Comparison, Passing
 from nnhw.flow.verification.record_cycles import Counted
-from nnhw.flow.verification.simulate import cycle_limit, rest_cycles
-from nnhw.flow.virtual.compiled import library_cache
-from nnhw.flow.virtual.virtual_board import CompiledHardware, StreamPlan, StreamRun, compile_component
-from nnhw.hdl.engine import Engine
+from nnhw.flow.verification.simulate import cycle_limit, engine_verilog, rest_cycles
+from nnhw.flow.virtual.compiled import PROBED, compile_library, library_cache
+from nnhw.flow.virtual.virtual_board import CompiledHardware, StreamPlan, StreamRun
 
 PATTERNS = (("none", "none"), ("random", "random"), ("bursts", "rare"))
 """Stall patterns of (source, sink). In the last, input comes in bursts, and a slow output stalls all layers."""
@@ -89,6 +88,92 @@ class Equality:
         }
 
 
+class CompiledEngine:
+    """The engine of an accelerator as a compiled library that shows every boundary.
+
+    Parameters
+    ----------
+    verilog: see `engine_verilog`.
+    cache: folder, see `compile_library`.
+    effort: optimization, such as `-O2`.
+    watch: see `nnhw.flow.virtual.compiled.Watch`.
+
+    Raises
+    ------
+    ToolError: see `compile_library`.
+    """
+
+    def __init__(
+        self,
+        accelerator: Accelerator,
+        verilog: str,
+        cache: Path,
+        effort: str = PROBED.effort,
+        watch: Callable[[int, int], None] = lambda done, total: None,
+    ) -> None:
+        self.accelerator = accelerator
+        taps, programs = accelerator.boundaries, accelerator.programs
+        self._bits = [*(tap.bits for tap in taps), *[COUNTER_BITS * COUNTER_WORDS] * len(programs)]
+        self._beats = (*(tap.beats for tap in taps), *(len(program.records) for program in programs))
+        product = replace(PROBED, effort=effort)
+        self.library = compile_library(verilog, self._bits, cache, product=product, watch=watch)
+
+    def run(
+        self,
+        codes: Codes,
+        pattern: tuple[str, str],
+        bound_cycles: int | None = None,
+        watch: Callable[[int], None] = lambda o_bytes: None,
+    ) -> StreamRun:
+        """Return what passes for codes, from the state after power-up, in which the schedule begins.
+
+        Parameters
+        ----------
+        bound_cycles: cycles after which the run ends, from the first one in which a beat is offered; None: more than
+            all frames need.
+        watch: see `CompiledHardware.stream`.
+        """
+        form = self.accelerator.input_format
+        beats = form.pack_beats(codes)
+        count = beats.size // (form.beat_bytes * form.frame_beats)
+        plan = StreamPlan(
+            o_bytes=self.accelerator.output_format.frame_beats,
+            i_beat_bytes=form.beat_bytes,
+            tap_beats=self._beats,
+            limit_cycles=bound_cycles or cycle_limit(self.accelerator, count),
+            i_pattern=pattern[0],
+            o_pattern=pattern[1],
+            rest_cycles=rest_cycles(self.accelerator),
+        )
+        hardware = CompiledHardware(self.library, self._bits)
+        try:
+            return hardware.stream(beats.reshape(count, -1), plan, watch)
+        finally:
+            hardware.close()
+
+    def compare(
+        self,
+        codes: Codes,
+        expected: Passing,
+        pattern: tuple[str, str],
+        watch: Callable[[int], None] = lambda o_bytes: None,
+    ) -> Equality:
+        """Compare what passes under a pair of stall patterns with what must pass."""
+        start = time.monotonic()
+        run = self.run(codes, pattern, watch=watch)
+        seconds = time.monotonic() - start
+        taps, count = self.accelerator.boundaries, len(expected.outputs)
+        passed = Passing(run.taps[: len(taps)], run.outputs)
+        came = (*run.tap_beats[: len(taps)], run.o_count)
+        counted = tuple(
+            Counted(program, count, run.taps[number], run.tap_beats[number])
+            for number, program in enumerate(self.accelerator.programs, len(taps))
+        )
+        schedule = self.accelerator.schedule if pattern == ("none", "none") else None
+        streams = passed.compared(self.accelerator, expected, came)
+        return Equality(pattern, streams, run, seconds, counted, schedule)
+
+
 def check_equality(
     accelerator: Accelerator, body: ir.Graph, codes: Codes, patterns: Sequence[tuple[str, str]] = PATTERNS
 ) -> list[Equality]:
@@ -104,38 +189,7 @@ def check_equality(
     -------
     A result for each pair of patterns.
     """
-    taps, programs = accelerator.boundaries, accelerator.programs
     expected = Passing.of_graph(accelerator, body, codes)
-    count = len(expected.outputs)
-    frames = accelerator.input_format.pack_beats(codes).reshape(count, -1)
-    bits = [*(tap.bits for tap in taps), *[COUNTER_BITS * COUNTER_WORDS] * len(programs)]
-    beats = (*(tap.beats for tap in taps), *(len(program.records) for program in programs))
-    results = []
     with tempfile.TemporaryDirectory() as scratch:
-        library = compile_component(Engine(accelerator, taps=True, preloaded=True), bits, library_cache(Path(scratch)))
-        for pattern in patterns:
-            # A new instance for each pattern: its state is that after power-up, from which the schedule begins.
-            hardware = CompiledHardware(library, bits)
-            plan = StreamPlan(
-                o_bytes=accelerator.output_format.frame_beats,
-                i_beat_bytes=accelerator.input_format.beat_bytes,
-                tap_beats=beats,
-                limit_cycles=cycle_limit(accelerator, count),
-                i_pattern=pattern[0],
-                o_pattern=pattern[1],
-                rest_cycles=rest_cycles(accelerator),
-            )
-            start = time.monotonic()
-            run = hardware.stream(frames, plan)
-            seconds = time.monotonic() - start
-            hardware.close()
-            passed = Passing(run.taps[: len(taps)], run.outputs)
-            came = (*run.tap_beats[: len(taps)], run.o_count)
-            streams = passed.compared(accelerator, expected, came)
-            counted = tuple(
-                Counted(program, count, run.taps[number], run.tap_beats[number])
-                for number, program in enumerate(programs, len(taps))
-            )
-            schedule = accelerator.schedule if pattern == ("none", "none") else None
-            results.append(Equality(pattern, streams, run, seconds, counted, schedule))
-    return results
+        engine = CompiledEngine(accelerator, engine_verilog(accelerator), library_cache(Path(scratch)))
+        return [engine.compare(codes, expected, pattern) for pattern in patterns]

@@ -48,6 +48,10 @@ class SimulationResult:
     schedule: the predicted one.
     ends: cycle of the last byte of each frame without stalls; the first byte of the first frame is taken in cycle 0.
     counted: cycles of the records of each program, for each pair of stall patterns.
+    patterns: pairs of stall patterns of source and sink.
+    cycles: clock cycles of all runs together.
+    beats: beats that were compared, in all runs together.
+    untaken: input beats that were not taken.
     """
 
     simulator: str
@@ -57,6 +61,10 @@ class SimulationResult:
     schedule: Schedule
     ends: tuple[int, ...]
     counted: tuple[tuple[Counted, ...], ...] = ()
+    patterns: tuple[tuple[str, str], ...] = ()
+    cycles: int = 0
+    beats: int = 0
+    untaken: int = 0
 
     @property
     def latency_cycles(self) -> int | None:
@@ -86,6 +94,7 @@ class SimulationResult:
         """Whether exactly the expected values passed every boundary, and each frame ended in its predicted cycle."""
         return (
             not self.broken_rules
+            and not self.untaken
             and not self.miscounted
             and self.mistimed is None
             and bool(self.streams)
@@ -105,6 +114,93 @@ class SimulationResult:
             "interval_cycles": None if self.interval is None else as_number(self.interval),
             "miscounted": self.miscounted,
             "program": program_rows(self.counted[0]) if self.counted and self.counted[0] else None,
+        }
+
+    def row(self) -> dict[str, Any]:
+        """Return what this simulator did, a row of `simulators` of the report."""
+        return {
+            "simulator": self.simulator,
+            "frames": self.samples,
+            "stalls": [list(pattern) for pattern in self.patterns],
+            "bound_cycles": None,
+            "cycles": self.cycles,
+            "beats": self.beats,
+            "beats_of_frames": self.beats,
+        }
+
+
+@dataclass(frozen=True)
+class Start:
+    """The beats of one boundary, or of the output, that passed until a bound of cycles.
+
+    Parameters
+    ----------
+    name: of the value that passes, or 'output'.
+    came: number of beats. wrong: number of those that differ from the IR, or are too many.
+    due: number that passes in as many cycles of compiled hardware; None: there is none.
+    of: number of beats of all frames.
+    """
+
+    name: str
+    came: int
+    wrong: int
+    due: int | None
+    of: int
+
+    @property
+    def equal(self) -> bool:
+        """Whether exactly the beats came that were due, and each of them is right."""
+        return not self.wrong and self.due in (None, self.came)
+
+
+@dataclass(frozen=True)
+class StartRun:
+    """The result of a simulation that ends at a bound of cycles, whatever has come until then.
+
+    Parameters
+    ----------
+    simulator: name and version.
+    frames: number of frames that were offered.
+    bound_cycles: of each run, from the first cycle in which a beat is offered.
+    patterns: pairs of stall patterns of source and sink, a run each.
+    streams: of each run, each boundary, then the output.
+    broken_rules: number of cycles in which a stream broke a rule.
+    cycles: clock cycles of all runs together.
+    """
+
+    simulator: str
+    frames: int
+    bound_cycles: int
+    patterns: tuple[tuple[str, str], ...]
+    streams: tuple[tuple[Start, ...], ...]
+    broken_rules: int
+    cycles: int
+
+    @property
+    def equal(self) -> bool:
+        """Whether something came, and everything that came is right."""
+        starts = [start for run in self.streams for start in run]
+        return not self.broken_rules and any(start.came for start in starts) and all(start.equal for start in starts)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the facts of a stage `simulate` in which no frame was simulated as a whole; see `SimulationResult`."""
+        worst = {same[0].name: sum(not start.equal for start in same) for same in zip(*self.streams, strict=True)}
+        return {
+            **{"simulator": self.simulator, "samples": 0, "mismatches": worst.pop("output"), "layers": worst},
+            **{"extra": 0, "broken_rules": self.broken_rules, "latency_cycles": None, "interval_cycles": None},
+            **{"miscounted": 0, "program": None},
+        }
+
+    def row(self) -> dict[str, Any]:
+        """Return what this simulator did, a row of `simulators` of the report."""
+        return {
+            "simulator": self.simulator,
+            "frames": self.frames,
+            "stalls": [list(pattern) for pattern in self.patterns],
+            "bound_cycles": self.bound_cycles,
+            "cycles": self.cycles,
+            "beats": sum(start.came for run in self.streams for start in run),
+            "beats_of_frames": sum(start.of for run in self.streams for start in run),
         }
 
 
@@ -172,6 +268,7 @@ def simulate_accelerator(
     folder: Path,
     progress: Progress,
     simulator: Simulator | None = None,
+    library: Path | None = None,
 ) -> SimulationResult:
     """Run codes through the RTL under pairs of stall patterns; the first pair is ('none', 'none') to measure cycles.
 
@@ -180,20 +277,78 @@ def simulate_accelerator(
     codes: input codes; see `nnhw.accelerator.formats.Codes`.
     values: values of the IR for all frames, [N, *shape] by name; see `boundary_values`.
     folder: for all files of the run.
+    library: the same hardware, compiled already; see `run_bench`.
     """
     simulator = simulator or find_simulator()
-    verilog = engine_verilog(accelerator)
-    plans = [_write_plan(accelerator, codes, values, pattern, folder, n) for n, pattern in enumerate(patterns)]
     frames = len(values[accelerator.output_node])
     progress.note(f"{simulator.title}: {frames} frames under {len(patterns)} stall patterns")
+    found = _run_plans(accelerator, codes, values, patterns, folder, simulator, library)
+    return _collect(found, simulator, frames, accelerator, patterns)
+
+
+def simulate_start(
+    accelerator: Accelerator,
+    codes: Codes,
+    values: Mapping[str, np.ndarray],
+    patterns: Sequence[tuple[str, str]],
+    folder: Path,
+    bound_cycles: int,
+    due: Sequence[Sequence[int]] | None = None,
+    simulator: Simulator | None = None,
+    library: Path | None = None,
+) -> StartRun:
+    """Run codes through the RTL until a bound of cycles, and compare every beat that has passed until then.
+
+    Parameters
+    ----------
+    codes, values, folder, library: see `simulate_accelerator`.
+    bound_cycles: of each run, from the first cycle in which a beat is offered.
+    due: for each pair of patterns, the beats that pass in as many cycles of compiled hardware, of each boundary and the
+        output.
+    """
+    simulator = simulator or find_simulator()
+    found = _run_plans(accelerator, codes, values, patterns, folder, simulator, library, bound_cycles)
+    runs = []
+    for number, result in enumerate(found):
+        expected = [None] * len(result["streams"]) if due is None else due[number]
+        rows = zip(result["streams"], expected, strict=True)
+        runs.append(
+            tuple(Start(row["name"], row["beats"], row["wrong"] + row["extra"], want, row["of"]) for row, want in rows)
+        )
+    return StartRun(
+        simulator=f"cocotb on {simulator.title}",
+        frames=len(values[accelerator.output_node]),
+        bound_cycles=bound_cycles,
+        patterns=tuple(patterns),
+        streams=tuple(runs),
+        broken_rules=sum(result["broken_rules"] for result in found),
+        cycles=sum(result["cycles"] for result in found),
+    )
+
+
+def _run_plans(
+    accelerator: Accelerator,
+    codes: Codes,
+    values: Mapping[str, np.ndarray],
+    patterns: Sequence[tuple[str, str]],
+    folder: Path,
+    simulator: Simulator,
+    library: Path | None,
+    bound_cycles: int | None = None,
+) -> list[dict[str, Any]]:
+    """Run the bench under each pair of patterns; return what it found."""
+    plans = [
+        _write_plan(accelerator, codes, values, pattern, folder, n, bound_cycles) for n, pattern in enumerate(patterns)
+    ]
+    verilog = "" if library else engine_verilog(accelerator)
+    environments = [{"NNHW_PLAN": str(path)} for path, _ in plans]
     try:
-        run_bench(verilog, "bench_accelerator", [{"NNHW_PLAN": str(path)} for path, _ in plans], folder, simulator)
+        run_bench(verilog, "bench_accelerator", environments, folder, simulator, library)
     except ToolFailure:
         # A bench fails after it has written what it found: that is the answer. Without it, the tool failed.
         if not all(result.exists() for _, result in plans):
             raise
-    found = [json.loads(result.read_text(encoding="utf-8")) for _, result in plans]
-    return _collect(found, simulator, frames, accelerator)
+    return [json.loads(result.read_text(encoding="utf-8")) for _, result in plans]
 
 
 PIN_BENCHES = {"uart": "bench_uart", "spi": "bench_spi", "ftdi": "bench_ftdi", "usb": "bench_usb", "ulpi": "bench_usb"}
@@ -348,6 +503,7 @@ def _write_plan(
     pattern: tuple[str, str],
     folder: Path,
     number: int,
+    bound_cycles: int | None,
 ) -> tuple[Path, Path]:
     """Write what the bench reads; return the paths of its plan and of its result."""
     arrays = folder / "arrays.npz"
@@ -365,7 +521,8 @@ def _write_plan(
         "frames": len(values[accelerator.output_node]),
         "stalls": pattern,
         "rest_cycles": rest_cycles(accelerator),
-        "limit_cycles": cycle_limit(accelerator, len(values[accelerator.output_node])),
+        "limit_cycles": bound_cycles or cycle_limit(accelerator, len(values[accelerator.output_node])),
+        "cut": bound_cycles is not None,
         "result": str(result),
     }
     path.write_text(json.dumps(plan), encoding="utf-8")
@@ -373,7 +530,11 @@ def _write_plan(
 
 
 def _collect(
-    found: Sequence[dict[str, Any]], simulator: Simulator, frames: int, accelerator: Accelerator
+    found: Sequence[dict[str, Any]],
+    simulator: Simulator,
+    frames: int,
+    accelerator: Accelerator,
+    patterns: Sequence[tuple[str, str]],
 ) -> SimulationResult:
     """Join the results of all patterns; cycles come from the first."""
     streams = tuple(
@@ -387,7 +548,7 @@ def _collect(
     )
     first, ends = found[0]["first_cycle"], found[0]["frame_cycles"]
     return SimulationResult(
-        simulator=simulator.title,
+        simulator=f"cocotb on {simulator.title}",
         samples=frames,
         streams=streams,
         broken_rules=sum(result["broken_rules"] for result in found),
@@ -400,6 +561,10 @@ def _collect(
             )
             for result in found
         ),
+        patterns=tuple(patterns),
+        cycles=sum(result["cycles"] for result in found),
+        beats=sum(stream["beats"] for result in found for stream in result["streams"]),
+        untaken=sum(result["untaken"] for result in found),
     )
 
 

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 // Verilator writes the two underscores of the port names as _ _05F: `i__valid` is `i___05Fvalid`.
 #define PORT(stream, member) stream##___05F##member
@@ -47,7 +48,11 @@ struct Hardware {
     Vtop top{&context};
     uint64_t cycles = 0;
 
-    Hardware() {
+    // `contents`: folder of the files that memories are filled from, see `nnhw.flow.virtual.contents`.
+    explicit Hardware(const char *contents) {
+        const std::string argument = std::string("+contents=") + contents;
+        const char *arguments[] = {"nnhw", argument.c_str()};
+        context.commandArgs(2, arguments);
         top.clk = 0;
         top.rst = 0;
         top.PORT(i, valid) = 0;
@@ -110,11 +115,13 @@ struct nnhw_run {
     int32_t i_pattern, o_pattern;
     uint32_t i_seed, o_seed;
     nnhw_tap *taps;
+    int32_t (*watch)(uint64_t bytes); // called every WATCH_CYCLES with the bytes of output seen; ends the run unless 0
 };
+constexpr uint64_t WATCH_CYCLES = 1 << 14;
 
 extern "C" {
 
-void *nnhw_create() { return new Hardware; }
+void *nnhw_create(const char *contents) { return new Hardware(contents); }
 void nnhw_destroy(void *handle) { delete static_cast<Hardware *>(handle); }
 uint64_t nnhw_cycles(void *handle) { return static_cast<Hardware *>(handle)->cycles; }
 
@@ -150,6 +157,7 @@ void nnhw_stream(void *handle, nnhw_run *run) {
     uint8_t held = 0;
     uint64_t idle = 0;
     for (run->cycles = 0; run->cycles < run->limit_cycles && idle <= run->idle_cycles; run->cycles++) {
+        if (run->cycles % WATCH_CYCLES == 0 && run->watch(run->o_count)) break;
         const bool left = run->i_taken < run->i_count;
         if (!offering) offering = left && source.next();
         const bool o_ready = sink.next();

@@ -7,9 +7,9 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -20,6 +20,7 @@ from nnhw.flow.tools.cache import Cache, cache_key
 from nnhw.flow.tools.processes import ToolRun, run, run_each
 from nnhw.flow.tools.sources import sources_hash
 from nnhw.flow.tools.storage import reported
+from nnhw.flow.virtual.contents import part_contents
 
 VERILATOR_FLAGS = (
     *("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "--no-timing"),
@@ -142,6 +143,8 @@ class CompiledProduct:
     runtime: names of Verilator's own sources that are linked.
     link: options of the linker.
     effort: optimization of the code that runs in every cycle, such as `-O2`.
+    control: Verilator's control file, empty: none.
+    beside: names of generated files that are kept beside the product.
     """
 
     suffix: str
@@ -150,6 +153,8 @@ class CompiledProduct:
     runtime: tuple[str, ...]
     link: tuple[str, ...]
     effort: str
+    control: str = ""
+    beside: tuple[str, ...] = ()
 
 
 LIBRARY = CompiledProduct(
@@ -160,22 +165,66 @@ LIBRARY = CompiledProduct(
     link=("-shared",),
     effort="-O2",
 )
+_PORTS = ("clk", "rst", "i__*", "o__*", "tap_*")
+PROBED = replace(
+    LIBRARY,
+    flags=("--vpi", "--timescale", "1ns/1ps"),
+    runtime=(*LIBRARY.runtime, "verilated_vpi"),
+    control="`verilator_config\n" + "".join(f'public_flat_rw -module "top" -var "{port}"\n' for port in _PORTS),
+    beside=("Vtop.h",),
+)
+"""A library whose ports cocotb can drive as well, by a bench that is linked to it."""
+Watch = Callable[[int, int], None]
+"""Called with the numbers of units that are compiled, and that there are."""
 
 
-def compile_library(verilog: str, tap_bits: Sequence[int], cache: Path, compiler: Compiler | None = None) -> Path:
+def _unwatched(done: int, total: int) -> None:
+    pass
+
+
+def compile_library(
+    verilog: str,
+    tap_bits: Sequence[int],
+    cache: Path,
+    compiler: Compiler | None = None,
+    product: CompiledProduct = LIBRARY,
+    watch: Watch = _unwatched,
+) -> Path:
     """Return the shared library of a component with streams `i` and `o` of bytes.
 
     Parameters
     ----------
     verilog: its top module is `top`.
     tap_bits: bits of each port `tap_<k>_payload`.
-    cache: folder; a library that was made before is taken from it.
+    cache: folder; a library that was made before is taken from it. One of the same hardware with other contents of its
+        memories differs in files beside it alone, see `part_contents`.
+    product: `LIBRARY` or `PROBED`.
 
     Raises
     ------
     ToolError: a tool is missing, or failed; the message has its last lines.
     """
-    return compile_product(LIBRARY, {"top.v": verilog, "taps.h": taps_header(tap_bits)}, cache, compiler)
+    hardware, contents = part_contents(verilog)
+    library = compile_product(
+        product, {"top.v": hardware, "taps.h": taps_header(tap_bits)}, cache, compiler, watch=watch
+    )
+    return _filled(library, contents, product, cache) if contents else library
+
+
+def _filled(library: Path, contents: Sequence[str], product: CompiledProduct, cache: Path) -> Path:
+    """Return a copy of a library, with the files of its memories beside it."""
+    kept = Cache(cache)
+    key = cache_key(library=library.parent.name, contents=list(contents))
+    if entry := kept.find(key):
+        return entry / library.name
+    names = (library.name, *product.beside)
+    with _written(cache) as folder:
+        for name in names:
+            shutil.copy(library.with_name(name), folder / name)
+        files = {f"{number}.hex": text for number, text in enumerate(contents)}
+        for name, text in files.items():
+            (folder / name).write_text(text, encoding="ascii")
+        return kept.keep(key, folder, [*names, *files]) / library.name
 
 
 def library_cache(scratch: Path) -> Path:
@@ -190,7 +239,11 @@ def library_cache(scratch: Path) -> Path:
 
 
 def compile_product(
-    product: CompiledProduct, sources: Mapping[str, str], cache: Path, compiler: Compiler | None = None
+    product: CompiledProduct,
+    sources: Mapping[str, str],
+    cache: Path,
+    compiler: Compiler | None = None,
+    watch: Watch = _unwatched,
 ) -> Path:
     """Compile a design, or find it in the cache; return the path of the product.
 
@@ -217,9 +270,27 @@ def compile_product(
     with _written(cache) as folder:
         for file, text in sources.items():
             (folder / file).write_text(text, encoding="utf-8")
-        made = _compile(product, compiler, folder, cache)
+        made = _compile(product, compiler, folder, cache, watch)
         made.rename(folder / name)
-        return kept.keep(key, folder, [name]) / name
+        return kept.keep(key, folder, [name, *product.beside]) / name
+
+
+def link_program(product: CompiledProduct, library: Path, folder: Path, cache: Path, compiler: Compiler) -> Path:
+    """Return a program in a folder: the harness of a product, which drives the hardware of a library `PROBED`."""
+    kept, header = Cache(cache), library.with_name("Vtop.h").read_text(encoding="utf-8")
+    harness = product.harness.read_text(encoding="utf-8")
+    key = cache_key(harness=harness, header=header, product=repr(product), **_common_key(compiler))
+    entry = kept.find(key)
+    if entry is None:
+        with _written(cache) as scratch:
+            (scratch / "Vtop.h").write_text(header, encoding="utf-8")
+            # It does nothing in a cycle but call the hardware and Python.
+            _compile_units(compiler, scratch, {"harness.o": (product.harness, "-O0")})
+            entry = kept.keep(key, scratch, ["harness.o"])
+    # By its whole path, so that the program finds the library there when it starts.
+    link = (*compiler.cxx, str(entry / "harness.o"), str(library), *product.link, "-pthread", "-o", "program")
+    run(ToolRun("C++ linker", link, folder, "link.log"))
+    return folder / "program"
 
 
 def taps_header(tap_bits: Sequence[int]) -> str:
@@ -279,8 +350,12 @@ def _written(cache: Path) -> Iterator[Path]:
             yield Path(name)
 
 
-def _compile(product: CompiledProduct, compiler: Compiler, folder: Path, cache: Path) -> Path:
+def _compile(
+    product: CompiledProduct, compiler: Compiler, folder: Path, cache: Path, watch: Watch = _unwatched
+) -> Path:
     """Compile the sources in a folder; return the product in it. Verilator's runtime goes to the cache."""
+    if product.control:
+        (folder / "control.vlt").write_text(product.control, encoding="utf-8")
     program = compiler.verilator_root / "bin" / "verilator_bin"
     environment = {"VERILATOR_ROOT": str(compiler.verilator_root)}
     designs = sorted(path.name for path in folder.iterdir() if path.suffix in (".v", ".vlt"))
@@ -288,10 +363,10 @@ def _compile(product: CompiledProduct, compiler: Compiler, folder: Path, cache: 
     run(ToolRun("verilator", argv, folder, "verilator.log", environment))
     units = {}
     for name, (effort, files) in _units(product, compiler, folder).items():
-        included = [str(_headers(compiler, effort, cache)), *files] if compiler.quick else files
+        included = [str(_headers(compiler, effort, cache)), *files] if _is_quick(product, compiler) else files
         (folder / f"{name}.cpp").write_text("".join(f'#include "{file}"\n' for file in included), encoding="utf-8")
         units[f"{name}.o"] = (folder / f"{name}.cpp", effort)
-    _compile_units(compiler, folder, units)
+    _compile_units(compiler, folder, units, watch)
     runtime = runtime_objects(product.runtime, compiler, cache)
     link = (*compiler.cxx, *units, *map(str, runtime), *product.link, "-pthread", "-o", "product")
     run(ToolRun("C++ linker", link, folder, "link.log"))
@@ -312,10 +387,18 @@ def _units(product: CompiledProduct, compiler: Compiler, folder: Path) -> dict[s
     hot = [name for name in sources if "___024root" in name and name not in slow]
     rest = [name for name in sources if name not in (*slow, *hot)]
     units = {f"hot_{number}": (product.effort, [name]) for number, name in enumerate(hot)}
-    return units | {"slow": ("-O0", slow), "rest": ("-O1", [*rest, product.harness.as_posix()])}
+    once = "-O0" if _is_quick(product, compiler) else "-O1"
+    return units | {"slow": ("-O0", slow), "rest": (once, [*rest, product.harness.as_posix()])}
 
 
-def _compile_units(compiler: Compiler, folder: Path, units: Mapping[str, tuple[Path, str]]) -> None:
+def _is_quick(product: CompiledProduct, compiler: Compiler) -> bool:
+    """Return whether nothing is optimized, so that to read the headers takes most of the time: they are compiled."""
+    return compiler.quick or product.effort == "-O0"
+
+
+def _compile_units(
+    compiler: Compiler, folder: Path, units: Mapping[str, tuple[Path, str]], watch: Watch = _unwatched
+) -> None:
     """Compile {object file: (source, option)} in a folder, as many at a time as there are cores."""
     commands = [
         ToolRun(
@@ -326,5 +409,5 @@ def _compile_units(compiler: Compiler, folder: Path, units: Mapping[str, tuple[P
         )
         for name, (source, effort) in units.items()
     ]
-    for _ in run_each(commands, os.cpu_count() or 1):
-        pass
+    for done, _ in enumerate(run_each(commands, os.cpu_count() or 1), 1):
+        watch(done, len(commands))

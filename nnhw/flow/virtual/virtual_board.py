@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,7 +38,7 @@ class CompiledHardware:
 
     Parameters
     ----------
-    library: path that `compile_library` returned.
+    library: path that `compile_library` returned; what its memories hold is in files beside it.
     tap_bits: bits of each tap.
     quiet_cycles: cycles without a byte after which an answer counts as complete.
     """
@@ -54,7 +55,7 @@ class CompiledHardware:
         # counts.
         self._library.nnhw_create.restype = ctypes.c_void_p
         self._library.nnhw_cycles.restype = self._library.nnhw_transfer.restype = ctypes.c_uint64
-        self._handle: ctypes.c_void_p | None = ctypes.c_void_p(self._library.nnhw_create())
+        self._handle: ctypes.c_void_p | None = ctypes.c_void_p(self._library.nnhw_create(os.fsencode(library.parent)))
 
     @property
     def cycles(self) -> int:
@@ -86,12 +87,15 @@ class CompiledHardware:
         _check_taken(len(data), budget_cycles)
         return b"".join(pieces)
 
-    def stream(self, frames: np.ndarray, plan: StreamPlan) -> StreamRun:
+    def stream(
+        self, frames: np.ndarray, plan: StreamPlan, watch: Callable[[int], None] = lambda o_bytes: None
+    ) -> StreamRun:
         """Send frames back to back, with stalls on both sides, and record everything that passes.
 
         Parameters
         ----------
         frames: uint8 [N, bytes].
+        watch: called every now and then with the number of output bytes that have come; what it raises ends the run.
         """
         self.transfer(b"", plan.rest_cycles)
         frames = np.ascontiguousarray(frames, dtype=np.uint8)
@@ -100,6 +104,16 @@ class CompiledHardware:
         cycles = np.zeros(count, np.uint64)
         beats = [np.zeros((count * number, words), np.uint32) for number, words in _pair(plan, self._tap_words)]
         taps = (_Tap * max(1, len(beats)))(*(_Tap(tap.ctypes.data, len(tap), 0) for tap in beats))
+        raised = list[BaseException]()
+
+        def watched(o_bytes: int) -> int:
+            # ctypes prints an exception of a callback and goes on; Ctrl-C arrives here as well.
+            try:
+                watch(o_bytes)
+            except BaseException as error:
+                raised.append(error)
+            return len(raised)
+
         run = _Run(
             i_bytes=frames.ctypes.data,
             i_count=frames.size // plan.i_beat_bytes,
@@ -116,8 +130,11 @@ class CompiledHardware:
             # With the same seed, source and sink would stall in the same cycles.
             o_seed=plan.seed + 1,
             taps=taps,
+            watch=_Watch(watched),
         )
         self._library.nnhw_stream(self._running(), ctypes.byref(run))
+        if raised:
+            raise raised[0]
         return StreamRun(
             outputs=outputs,
             o_count=run.o_count,
@@ -283,6 +300,9 @@ def _pair(plan: StreamPlan, tap_words: Sequence[int]) -> list[tuple[int, int]]:
     return list(zip(plan.tap_beats, tap_words, strict=True))
 
 
+_Watch = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_uint64)
+
+
 class _Tap(ctypes.Structure):
     _fields_ = (("words", ctypes.c_void_p), ("capacity", ctypes.c_uint64), ("beats", ctypes.c_uint64))
 
@@ -308,4 +328,5 @@ class _Run(ctypes.Structure):
         ("i_seed", ctypes.c_uint32),
         ("o_seed", ctypes.c_uint32),
         ("taps", ctypes.POINTER(_Tap)),
+        ("watch", _Watch),
     )
