@@ -17,7 +17,7 @@ from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.slice import SliceConfig
-from nnhw.engines.state import NEXT, StateConfig
+from nnhw.engines.state import StateConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import MappingError
 from nnhw.families import ICE40, Cost, Family
@@ -54,6 +54,7 @@ class StatePlan:
     element: type of its elements.
     lanes: elements of a beat.
     sequences: number of sequences whose steps take turns; each has a state.
+    steps: of a frame, if that is a whole sequence; 0: it is one step.
     """
 
     given: str
@@ -62,6 +63,7 @@ class StatePlan:
     element: IntType
     lanes: int
     sequences: int
+    steps: int
 
 
 @dataclass(frozen=True)
@@ -269,14 +271,13 @@ class _Assembler:
             ports = [self.add(layer.name, kind, config, ports, output, named, products)]
         self.offer(layer.node, layer.name, ports[0])
 
-    def begin_step(self, form: InputFormat, source: str, states: Sequence[StatePlan]) -> None:
-        """Separate the head beat of a step from its codes, and add the memories of states, which the head controls.
+    def begin_step(self, form: InputFormat, source: str) -> None:
+        """Separate the head beat of a step, which the memories of states read, from its codes.
 
         Parameters
         ----------
         form: the input's format.
         source: name of the value with the codes.
-        states: each gets a memory; `end_step` connects its next state.
         """
         codes, turn = form.stream, form.frame_beats
         whole, head = replace(codes, elements=turn * codes.lanes), replace(codes, elements=codes.lanes)
@@ -291,25 +292,30 @@ class _Assembler:
         for (name, kind, first, kept), port in zip(parts, ports, strict=True):
             part = SliceConfig(codes.lanes, codes.element.bits, 1, turn, first, kept.beats)
             self.offer(name, "input", self.add("input", kind, part, (port,), kept))
+
+    def remember(self, states: Sequence[StatePlan]) -> None:
+        """Add the memories of states; `recall` connects their next states."""
         for state in states:
-            # What comes back is not there yet: `end_step` puts it in the place of the second source.
-            config = StateConfig(state.start, state.element, state.lanes, state.sequences)
-            stream = Stream(state.lanes, len(state.start), state.element)
-            begun = self.take(HEAD_NODE)
-            if state.sequences > 1:
-                # The memory whose state is read late in a step holds back no other one: that begins the next step.
-                begun = self.buffer(state.given, begun)
-            memory = self.add(state.given, "state", config, (begun, begun), stream, state.given)
+            config = StateConfig(state.start, state.element, state.lanes, state.sequences, state.steps)
+            stream = Stream(state.lanes, config.o_beats * state.lanes, state.element)
+            # What comes back is not there yet: `recall` puts it in the place of the last source.
+            sources = [_Port(INPUT, stream)]
+            if not state.steps:
+                begun = self.take(HEAD_NODE)
+                if state.sequences > 1:
+                    # The memory whose state is read late in a step holds back no other one: that begins the next step.
+                    begun = self.buffer(state.given, begun)
+                sources = [begun, *sources]
+            memory = self.add(state.given, "state", config, sources, stream, state.given)
             self.offer(state.given, state.given, memory)
 
-    def end_step(self, states: Sequence[StatePlan]) -> None:
+    def recall(self, states: Sequence[StatePlan]) -> None:
         """Connect the next states to their memories."""
         for state in states:
             port = self.convert(state.given, self.take(state.made), state.lanes)
             index = next(i for i, stage in enumerate(self.stages) if stage.node == state.given)
-            sources = list(self.stages[index].sources)
-            sources[NEXT] = port.source
-            self.stages[index] = replace(self.stages[index], sources=tuple(sources))
+            sources = (*self.stages[index].sources[:-1], port.source)
+            self.stages[index] = replace(self.stages[index], sources=sources)
 
 
 _IN_FRONT: dict[type, Callable[[_Assembler, str, _Port, Any], _Port]] = {
@@ -397,8 +403,8 @@ def _stages(
     source = body.inputs[0]
     result, *made = (streamed(layers, body, name) for name in body.outputs)
     readers = Counter(name for layer in layers for name in layer.inputs) + Counter([result, *made])
-    # Each state's memory takes a head of its own.
-    readers[HEAD_NODE] = len(step.states)
+    # Each state's memory takes a head of its own, where a frame is a step.
+    readers[HEAD_NODE] = 0 if step.positions else len(step.states)
     slowest = max(plan.cycles for plan in plans)
     # In a loop over steps a buffer would take a cycle of every step.
     assembler = _Assembler(readers, slowest, large_device and not step.states)
@@ -412,21 +418,28 @@ def _stages(
             body.node(state.given).type.int_dtype,
             lanes[state.given],
             sequences,
+            step.positions,
         )
         for state, name in zip(step.states, made, strict=True)
     ]
     in_steps = step.whole.inputs[0].type.is_sequence
     if in_steps:
         i_format = replace(i_format, headed=True, turns=sequences)
-        assembler.begin_step(i_format, source.name, states)
+        assembler.begin_step(i_format, source.name)
     else:
         assembler.offer(source.name, "input", _Port(INPUT, i_format.stream))
+    assembler.remember(states)
     for layer, plan in zip(layers, plans, strict=True):
         assembler.layer(layer, plan, layer.node if layer.node in body else "")
-    assembler.end_step(states)
+    assembler.recall(states)
     last = assembler.take(result)
     o_format = output_format(last.stream, body.output_nodes[0].type.shape, body.node(result).type.shape)
-    o_format = replace(o_format, last_step=in_steps and not step.whole.output_nodes[0].type.is_sequence)
+    gives_steps = step.whole.output_nodes[0].type.is_sequence
+    o_format = replace(o_format, last_step=in_steps and not gives_steps)
+    if step.positions and gives_steps:
+        # Positions stream one after the other, so the stream is that of all steps in order.
+        shape = step.positions, *step.whole.output_nodes[0].type.shape
+        o_format = replace(o_format, shape=shape, streamed=(o_format.elements,))
     # Packing costs logic, so whole bytes are kept as long as the output is no longer than the input.
     o_format = replace(o_format, packed=o_format.frame_beats > i_format.frame_bytes and gains(o_format))
     last = assembler.convert("output", last, 1)
