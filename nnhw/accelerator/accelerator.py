@@ -71,9 +71,7 @@ class Accelerator:
                     if isinstance(record, Compute) and record.node and not record.raw and not record.partial
                 ]
                 found += [StoreBoundary(index, number, record, array) for number, record in stored]
-            # Ready for a whole sequence, a memory gives its start before the frame comes. It holds next states, which are
-            # seen where they are made.
-            elif stage.node and (self.input_format.headed or not stage.config.late_inputs):
+            elif stage.node:
                 found.append(StreamBoundary(index, stage.node, stage.layer, stage.output))
         return tuple(found)
 

@@ -12,8 +12,8 @@ from nnhw.engines.fifo import FifoConfig
 from nnhw.errors import MappingError
 from nnhw.ir.types import IntType
 
-HEAD = 0
-"""Number of the input of heads, which tell whether a step is the first one of its sequence."""
+HEAD, NEXT = 0, 1
+"""Numbers of the inputs: the heads, which begin a step or a whole sequence, and the next states."""
 
 
 @dataclass(frozen=True)
@@ -30,17 +30,16 @@ class StateConfig(EngineConfig):
     element: type of the state's elements.
     lanes: elements of one beat.
     sequences: how many sequences take turns: the memory holds a state of each, and steps of them come in this order.
-    steps: of one frame, which is a whole sequence: its first step gets the start. 0: a frame is one step, and a head
-        says whether it begins a sequence.
+    steps: 0: a frame is one step. Else the steps of a frame, which is a whole sequence.
 
-    Timing: one beat a cycle; a beat of the next state leaves two cycles after it came in, at the earliest. Where a
-    frame is one step, it begins when its head is there (one beat, whose lowest bit is 1 in the first step of a
-    sequence), which is taken with the last beat of the state. A whole sequence needs no head: the state of a step
-    leaves as soon as it is there, the start behind that of the sequence before.
+    Timing: one beat a cycle; a beat of the next state leaves two cycles after it came in, at the earliest. A frame
+    begins when its head is there, a beat that is taken with the last beat of the frame's first state. Where a frame is
+    one step, the head's lowest bit is 1 in the first step of a sequence; else it may be anything. The states of further
+    steps leave as soon as they are there.
 
     Raises
     ------
-    MappingError: the start does not fit the lanes or the type, or there is no sequence.
+    MappingError: the start does not fit the lanes or the type, or there is no sequence, or several of several steps.
     """
 
     start: np.ndarray
@@ -54,8 +53,8 @@ class StateConfig(EngineConfig):
             raise MappingError(f"a state of {self.start.shape} elements does not come {self.lanes} at once")
         if self.sequences < 1:
             raise MappingError(f"a memory holds the states of one sequence or more, not of {self.sequences}")
-        if self.steps < 0 or (self.steps and self.sequences > 1):
-            raise MappingError(f"frames of {self.steps} steps do not come from {self.sequences} sequences in turn")
+        if self.steps and self.sequences > 1:
+            raise MappingError(f"frames of {self.steps} steps are whole sequences, and {self.sequences} take no turns")
         if not self.element.holds(self.start):
             raise MappingError(f"a state of {self.element} cannot begin as {self.start.min()} to {self.start.max()}")
 
@@ -65,9 +64,9 @@ class StateConfig(EngineConfig):
         return len(self.start) // self.lanes
 
     @property
-    def i_beats(self) -> tuple[int, ...]:
-        """Input beats of one frame: one head if that is a step, and the next states."""
-        return (self.steps * self.chunks,) if self.steps else (1, self.chunks)
+    def i_beats(self) -> tuple[int, int]:
+        """Input beats of one frame: one head, and the next states."""
+        return 1, self.o_beats
 
     @property
     def o_beats(self) -> int:
@@ -75,14 +74,9 @@ class StateConfig(EngineConfig):
         return self.chunks * max(1, self.steps)
 
     @property
-    def following(self) -> int:
-        """Number of the input of next states."""
-        return 0 if self.steps else HEAD + 1
-
-    @property
     def late_inputs(self) -> tuple[int, ...]:
-        """The input of next states, which a later stage feeds."""
-        return (self.following,)
+        """The input of the next state, which a later stage feeds."""
+        return (NEXT,)
 
     @property
     def memory(self) -> FifoConfig:
@@ -95,13 +89,13 @@ class StateConfig(EngineConfig):
 
         Parameters
         ----------
-        beats: the head, and the state that the step before has left; or the next states of all steps.
+        beats: the head, and the state that the step before has left; or the next states of all steps of the frame.
         """
-        if self.steps:
-            states = np.asarray(beats[0]).reshape(self.steps, -1)
-            # What the last step leaves is for no step.
-            return np.concatenate([self.start[None], states[:-1]]).reshape(-1, self.lanes)
         head, kept = (np.asarray(x) for x in beats)
+        if self.steps:
+            # What the last step leaves is for no step.
+            states = kept.reshape(self.steps, -1)[:-1]
+            return np.concatenate([self.start[None], states]).reshape(-1, self.lanes)
         return self.start.reshape(-1, self.lanes) if int(head.flat[0]) & 1 else kept.reshape(-1, self.lanes)
 
     def model(self) -> StateModel:
@@ -110,40 +104,35 @@ class StateConfig(EngineConfig):
 
 
 class StateModel:
-    """Cycle model: a FIFO with a state of each sequence after a reset, read while a head is there, if there are any."""
+    """Cycle model: a FIFO with a state of each sequence after a reset; a head is there while a frame's first is read."""
+
+    late_inputs = (NEXT,)  # read by `nnhw.engines.timing.late_inputs`
 
     def __init__(self, config: StateConfig) -> None:
-        self.late_inputs = config.late_inputs  # read by `nnhw.engines.network.late_inputs`
-        self.headed, self.following = not config.steps, config.following
-        self.chunks, self.words = config.chunks, config.memory.words
+        self.chunks, self.beats, self.words = config.chunks, config.o_beats, config.memory.words
         # Nobody has written these states. They are read all the same, and the start leaves in their place.
         self.level = config.sequences * config.chunks
         self.beat = 0
         self.o_valids = [False]
 
-    def _reads(self, i_valids: Sequence[bool], o_ready: bool) -> bool:
+    def _reads(self, head: bool, o_ready: bool) -> bool:
         """Return whether a beat of the state is read in this cycle."""
-        head = i_valids[HEAD] or not self.headed
-        return head and self.level > 0 and (o_ready or not self.o_valids[0])
+        return (head or self.beat >= self.chunks) and self.level > 0 and (o_ready or not self.o_valids[0])
 
     def ready(self, o_readies: Sequence[bool], i_valids: Sequence[bool]) -> list[bool]:
-        """Return whether the head, if any, is taken with the last beat, and whether the memory has room."""
-        room = self.level < self.words
-        if not self.headed:
-            return [room]
+        """Return whether the head is taken with the last beat, and whether the memory has room."""
         last = self.beat == self.chunks - 1
-        # The head stays with the last beat, so that one beat serves the whole step without a register.
-        return [last and self._reads(i_valids, o_readies[0]), room]
+        # The head stays to the last beat, so that one beat serves the whole step without a register.
+        return [last and self._reads(i_valids[HEAD], o_readies[0]), self.level < self.words]
 
     def step(self, i_valids: Sequence[bool], o_readies: Sequence[bool]) -> bool:
         """Pass one clock edge: write a beat of the next state, read one of the state."""
-        before, read = self.o_valids[0], self._reads(i_valids, o_readies[0])
-        write = i_valids[self.following] and self.level < self.words
+        before, read = self.o_valids[0], self._reads(i_valids[HEAD], o_readies[0])
+        write = i_valids[NEXT] and self.level < self.words
         if o_readies[0] or not before:
             self.o_valids = [read]
         self.level += write - read
-        if self.headed:
-            self.beat = (self.beat + read) % self.chunks
+        self.beat = (self.beat + read) % self.beats
         return write or read or before != self.o_valids[0]
 
     def state(self) -> Hashable:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from amaranth.hdl import Array, C, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -18,23 +16,17 @@ class StateMemory(wiring.Component):
 
     Members
     -------
-    i0: stream of heads, one beat for each step: 1 in the first step of a sequence.
-    i1: stream of the next state's beats; `i` where frames are whole sequences, which have no heads.
+    i0: stream of heads, one beat for each frame: of a step, 1 in the first one of a sequence.
+    i1: stream of the next state's beats.
     o: stream of the state's beats.
 
-    Timing: see `nnhw.engines.state.StateConfig`. The ready of next states is a register, and their beats pass one.
+    Timing: see `nnhw.engines.state.StateConfig`. `i1.ready` is a register, and a beat of `i1` passes through one.
     """
 
     def __init__(self, config: StateConfig) -> None:
         self.config = config
         beat = stream.Signature(data.ArrayLayout(unsigned(config.element.bits), config.lanes))
-        heads = {"i0": In(stream.Signature(unsigned(1)))}
-        super().__init__({"i": In(beat), "o": Out(beat)} if config.steps else {**heads, "i1": In(beat), "o": Out(beat)})
-
-    @property
-    def following(self) -> Any:
-        """The stream of next states."""
-        return self.i if self.config.steps else self.i1
+        super().__init__({"i0": In(stream.Signature(unsigned(1))), "i1": In(beat), "o": Out(beat)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -45,13 +37,18 @@ class StateMemory(wiring.Component):
         room, some = Signal(init=1), Signal(init=1)
         move, write, read, last = Signal(), Signal(), Signal(), Signal()
         beat = Signal(range(chunks))
+        steps = self.config.steps
+        step = Signal(range(max(1, steps)))
+        # All steps of a frame but the first one do without a head.
+        begun = self.i0.valid if steps <= 1 else self.i0.valid | (step != 0)
+        first = step == 0
         m.d.comb += [
-            self.following.ready.eq(room),
+            self.i1.ready.eq(room),
             move.eq(~self.o.valid | self.o.ready),
-            write.eq(self.following.valid & room),
-            read.eq((1 if self.config.steps else self.i0.valid) & some & move),
+            write.eq(self.i1.valid & room),
+            read.eq(begun & some & move),
             last.eq(beat == chunks - 1),
-            *([] if self.config.steps else [self.i0.ready.eq(read & last)]),
+            self.i0.ready.eq(read & last & first if steps > 1 else read & last),
             following.eq(level + write - read),
         ]
         m.d.sync += [level.eq(following), room.eq(following != words), some.eq(following != 0)]
@@ -59,25 +56,15 @@ class StateMemory(wiring.Component):
             m.d.sync += self.o.valid.eq(read)
         with m.If(read):
             m.d.sync += beat.eq(Mux(last, 0, beat + 1))
+        if steps > 1:
+            with m.If(read & last):
+                m.d.sync += step.eq(Mux(step == steps - 1, 0, step + 1))
         kept = self._memory(m, write, read, words)
         begins, start = Signal(), Signal(len(kept))
-        first = self._is_first(m, read & last) if self.config.steps else self.i0.payload
         with m.If(read):
-            m.d.sync += [begins.eq(first), start.eq(self._start(beat))]
+            m.d.sync += [begins.eq(first if steps else self.i0.payload), start.eq(self._start(beat))]
         m.d.comb += self.o.payload.as_value().eq(Mux(begins, start, kept))
         return m
-
-    def _is_first(self, m: Module, ends: Value) -> Value:
-        """Count the steps of a frame; return whether this is the first one.
-
-        Parameters
-        ----------
-        ends: the last beat of a step's state is read.
-        """
-        step = Signal(range(self.config.steps))
-        with m.If(ends):
-            m.d.sync += step.eq(Mux(step == self.config.steps - 1, 0, step + 1))
-        return step == 0
 
     def _memory(self, m: Module, write: Value, read: Value, words: int) -> Value:
         """Add the memory; return the word that was read. The write address begins behind a state of each sequence."""
@@ -92,7 +79,7 @@ class StateMemory(wiring.Component):
         m.d.comb += [
             writer.en.eq(write),
             writer.addr.eq(places[0]),
-            writer.data.eq(self.following.payload.as_value()),
+            writer.data.eq(self.i1.payload.as_value()),
             reader.en.eq(read),
             reader.addr.eq(places[1]),
         ]

@@ -17,7 +17,7 @@ from nnhw.engines.fifo import FifoConfig
 from nnhw.engines.fork import ForkConfig
 from nnhw.engines.pad import PadConfig
 from nnhw.engines.slice import SliceConfig
-from nnhw.engines.state import StateConfig
+from nnhw.engines.state import NEXT, StateConfig
 from nnhw.engines.window import WindowConfig
 from nnhw.errors import MappingError
 from nnhw.families import ICE40, Cost, Family
@@ -271,17 +271,19 @@ class _Assembler:
             ports = [self.add(layer.name, kind, config, ports, output, named, products)]
         self.offer(layer.node, layer.name, ports[0])
 
-    def begin_step(self, form: InputFormat, source: str) -> None:
-        """Separate the head beat of a step, which the memories of states read, from its codes.
+    def begin(self, form: InputFormat, source: str, states: Sequence[StatePlan]) -> None:
+        """Offer the codes of the input, and add the memories of states, which a beat in front of the codes controls.
 
         Parameters
         ----------
-        form: the input's format.
+        form: the input's format. Where a frame is one step, its first beat is a head, which is no code; where a frame
+            is a whole sequence, its first codes are the head as well.
         source: name of the value with the codes.
+        states: each gets a memory; `end` connects its next state.
         """
         codes, turn = form.stream, form.frame_beats
         whole, head = replace(codes, elements=turn * codes.lanes), replace(codes, elements=codes.lanes)
-        parts = [(HEAD_NODE, "head", 0, head), (source, "codes", 1, codes)]
+        parts = [(HEAD_NODE, "head", 0, head), (source, "codes", int(form.headed), codes)]
         parts = [part for part in parts if self.readers[part[0]]]
         ports = [_Port(INPUT, whole)]
         if len(parts) > 1:
@@ -290,32 +292,29 @@ class _Assembler:
             ports = [_Port((forked, port), whole) for port in range(2)]
         # Each takes its part of the frame and drops the other one.
         for (name, kind, first, kept), port in zip(parts, ports, strict=True):
-            part = SliceConfig(codes.lanes, codes.element.bits, 1, turn, first, kept.beats)
-            self.offer(name, "input", self.add("input", kind, part, (port,), kept))
-
-    def remember(self, states: Sequence[StatePlan]) -> None:
-        """Add the memories of states; `recall` connects their next states."""
+            if kept.beats < turn:
+                part = SliceConfig(codes.lanes, codes.element.bits, 1, turn, first, kept.beats)
+                port = self.add("input", kind, part, (port,), kept)
+            self.offer(name, "input", port)
         for state in states:
             config = StateConfig(state.start, state.element, state.lanes, state.sequences, state.steps)
+            # What comes back is not there yet: `end` puts it in the place of the second source.
             stream = Stream(state.lanes, config.o_beats * state.lanes, state.element)
-            # What comes back is not there yet: `recall` puts it in the place of the last source.
-            sources = [_Port(INPUT, stream)]
-            if not state.steps:
-                begun = self.take(HEAD_NODE)
-                if state.sequences > 1:
-                    # The memory whose state is read late in a step holds back no other one: that begins the next step.
-                    begun = self.buffer(state.given, begun)
-                sources = [begun, *sources]
-            memory = self.add(state.given, "state", config, sources, stream, state.given)
+            begun = self.take(HEAD_NODE)
+            if state.sequences > 1:
+                # The memory whose state is read late in a step holds back no other one: that begins the next step.
+                begun = self.buffer(state.given, begun)
+            memory = self.add(state.given, "state", config, (begun, begun), stream, state.given)
             self.offer(state.given, state.given, memory)
 
-    def recall(self, states: Sequence[StatePlan]) -> None:
+    def end(self, states: Sequence[StatePlan]) -> None:
         """Connect the next states to their memories."""
         for state in states:
             port = self.convert(state.given, self.take(state.made), state.lanes)
             index = next(i for i, stage in enumerate(self.stages) if stage.node == state.given)
-            sources = (*self.stages[index].sources[:-1], port.source)
-            self.stages[index] = replace(self.stages[index], sources=sources)
+            sources = list(self.stages[index].sources)
+            sources[NEXT] = port.source
+            self.stages[index] = replace(self.stages[index], sources=tuple(sources))
 
 
 _IN_FRONT: dict[type, Callable[[_Assembler, str, _Port, Any], _Port]] = {
@@ -403,8 +402,8 @@ def _stages(
     source = body.inputs[0]
     result, *made = (streamed(layers, body, name) for name in body.outputs)
     readers = Counter(name for layer in layers for name in layer.inputs) + Counter([result, *made])
-    # Each state's memory takes a head of its own, where a frame is a step.
-    readers[HEAD_NODE] = 0 if step.positions else len(step.states)
+    # Each state's memory takes a head of its own.
+    readers[HEAD_NODE] = len(step.states)
     slowest = max(plan.cycles for plan in plans)
     # In a loop over steps a buffer would take a cycle of every step.
     assembler = _Assembler(readers, slowest, large_device and not step.states)
@@ -425,13 +424,10 @@ def _stages(
     in_steps = step.whole.inputs[0].type.is_sequence
     if in_steps:
         i_format = replace(i_format, headed=True, turns=sequences)
-        assembler.begin_step(i_format, source.name)
-    else:
-        assembler.offer(source.name, "input", _Port(INPUT, i_format.stream))
-    assembler.remember(states)
+    assembler.begin(i_format, source.name, states)
     for layer, plan in zip(layers, plans, strict=True):
         assembler.layer(layer, plan, layer.node if layer.node in body else "")
-    assembler.recall(states)
+    assembler.end(states)
     last = assembler.take(result)
     o_format = output_format(last.stream, body.output_nodes[0].type.shape, body.node(result).type.shape)
     gives_steps = step.whole.output_nodes[0].type.is_sequence

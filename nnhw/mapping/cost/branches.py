@@ -54,7 +54,7 @@ def state_parts(config: StateConfig) -> Inventory:
     starts = rom_parts(encode(config.start, config.element).reshape(config.chunks, config.lanes), True)
     counted = counter(config.chunks) + luts(config.memory.width + 4) + state(1)
     if config.steps > 1:
-        counted += counter(config.steps)
+        counted += counter(config.steps) + luts(2)
     return fifo_parts(config.memory) + counted + starts
 
 
