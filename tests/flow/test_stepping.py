@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import nnhw.flow.virtual.stepping as stepping
+from benchmarks.random_recurrent import random_recurrent
 from nnhw.engines.fifo import FifoModel
 from nnhw.engines.network import Network, make_network, stepped_by
 from nnhw.engines.timing import NetworkRun, PipelineModel, RegisterModel, run_until_periodic
@@ -18,7 +19,11 @@ from nnhw.engines.unpack import UnpackConfig
 from nnhw.errors import StuckError, ToolError
 from nnhw.flow.virtual.compiled import find_cc
 from nnhw.flow.virtual.stepping import KINDS, compiled_network
+from nnhw.mapping.budget import Budget
+from nnhw.mapping.mapper import map_body
+from nnhw.mapping.schedule import StreamNetwork
 from nnhw.mapping.shared.search.fitting import compile_body
+from nnhw.passes import lower, split
 from sim.cases import CASES
 from tests.mapping.networks import NETWORKS
 from tests.mapping.shared.networks import NETWORKS as SHARED_NETWORKS
@@ -27,6 +32,7 @@ from tests.mapping.test_schedule import mapped, network_of
 
 pytestmark = pytest.mark.skipif(find_cc() is None, reason="needs a C compiler")
 
+LARGE = Budget(lc=100_000, ebr=1000)
 LIMIT = 3000
 """Cycles that two networks are compared for."""
 
@@ -106,9 +112,8 @@ def test_programs_between_others_that_pause_take_the_same_cycles(patient: bool) 
     assert given > 10
 
 
-def runs(name: str, interval: int | None, compiled: bool) -> list[Any]:
+def runs(network: StreamNetwork, compiled: bool) -> list[Any]:
     """Return what the ways to step a mapped network give, by Python or by C."""
-    network = network_of(mapped(name, interval))
     sources, frame = network._sources, network._frame_cycles
 
     def models() -> list[Any]:
@@ -139,7 +144,18 @@ def runs(name: str, interval: int | None, compiled: bool) -> list[Any]:
 @pytest.mark.parametrize("interval", [None, 2000])
 @pytest.mark.parametrize("name", sorted(NETWORKS))
 def test_mapped_networks_are_stepped_to_the_same_cycles(name: str, interval: int | None) -> None:
-    python, compiled = runs(name, interval, compiled=False), runs(name, interval, compiled=True)
+    network = network_of(mapped(name, interval))
+    python, compiled = runs(network, compiled=False), runs(network, compiled=True)
+    assert compiled == python
+    assert isinstance(python[2], NetworkRun)
+
+
+@pytest.mark.parametrize(("seed", "behind", "sequences"), [(4, False, 1), (12, False, 3), (10, True, 1), (16, True, 1)])
+def test_loops_are_stepped_to_the_same_cycles(seed: int, behind: bool, sequences: int) -> None:
+    body = split(lower(random_recurrent(seed, behind=behind))).body
+    network = network_of(map_body(body, "board", LARGE, target_interval=200, sequences=sequences))
+    assert network.has_loop
+    python, compiled = runs(network, compiled=False), runs(network, compiled=True)
     assert compiled == python
     assert isinstance(python[2], NetworkRun)
 

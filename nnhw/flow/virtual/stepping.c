@@ -7,7 +7,7 @@
 
 typedef int64_t num;
 
-enum kind { PIPELINE, REGISTER, FIFO, WINDOW, POOL, PAD, SLICE, ROW, UNPACK, FORK, JOINED, CONCAT, BROADCAST, SHARED };
+enum kind { PIPELINE, REGISTER, FIFO, WINDOW, POOL, PAD, SLICE, ROW, UNPACK, FORK, JOINED, CONCAT, BROADCAST, SHARED, STATE };
 
 // A ring of moves in which results reach the output buffer, ascending.
 struct queue { num *items, room, first, count; };
@@ -71,6 +71,7 @@ struct node {
         struct { num constants, beat; } concat;
         struct { num beats, start, beat, started; } broadcast;
         struct { num left, place, buffered; } shared;
+        struct { num chunks, beats, words, level, beat; } state;
     } is;
 };
 
@@ -78,6 +79,7 @@ struct net {
     struct node *nodes;
     int count, wires, models;
     uint8_t *valids, *readies, *awake;
+    uint8_t *late, *seen;  // of each wire: whether it leads backwards, and if so, its valid of this cycle
     int *readers, *writers;
     num *beats, *left, cycle;
     struct queue *ends;  // of each wire: the cycles in which its frames ended
@@ -112,6 +114,11 @@ static int concat_may(const struct node *n, num turn, const uint8_t *i) {
     return turn >= n->is.concat.constants || i[n->is.concat.constants];
 }
 
+static int state_reads(const struct node *n, const uint8_t *i, const uint8_t *o) {
+    int begun = i[0] || n->is.state.beat >= n->is.state.chunks;
+    return begun && n->is.state.level > 0 && (o[0] || !n->valid[0]);
+}
+
 // What a model answers at its inputs, from the valids at these and the readies at its outputs.
 static void ready(const struct node *n, const uint8_t *i, const uint8_t *o, uint8_t *answer) {
     int valid = n->valid[0], yes = 0;
@@ -138,6 +145,10 @@ static void ready(const struct node *n, const uint8_t *i, const uint8_t *o, uint
     }
     case BROADCAST: return;
     case SHARED: yes = n->table[n->is.shared.place] == TAKE; break;
+    case STATE:
+        answer[0] = n->is.state.beat == n->is.state.chunks - 1 && state_reads(n, i, o);
+        answer[1] = n->is.state.level < n->is.state.words;
+        return;
     }
     memset(answer, yes, n->inputs);
 }
@@ -299,6 +310,13 @@ static int step(struct node *n, const uint8_t *i, const uint8_t *o) {
         n->is.broadcast.beat = (n->is.broadcast.beat + o[0]) % n->is.broadcast.beats;
         return o[0];
     case SHARED: return shared_step(n, i_valid, o[0]);
+    case STATE: {
+        int read = state_reads(n, i, o), write = i[1] && n->is.state.level < n->is.state.words;
+        if (o[0] || !before) n->valid[0] = read;
+        n->is.state.level += write - read;
+        n->is.state.beat = (n->is.state.beat + read) % n->is.state.beats;
+        return write || read || before != n->valid[0];
+    }
     }
     return 0;
 }
@@ -313,6 +331,7 @@ struct net *net_new(int models, int wires) {
     net->readers = malloc(wires * sizeof(int)), net->writers = malloc(wires * sizeof(int));
     net->beats = malloc(wires * sizeof(num)), net->left = malloc(wires * sizeof(num));
     net->ends = calloc(wires, sizeof *net->ends);
+    net->late = calloc(wires, 1), net->seen = calloc(wires, 1);
     memset(net->readies, 1, wires);
     for (int wire = 0; wire < wires; wire++) {
         net->readers[wire] = net->writers[wire] = models;
@@ -321,7 +340,7 @@ struct net *net_new(int models, int wires) {
     return net;
 }
 
-static const int PARAMETERS[] = {4, 2, 2, 9, 2, 0, 3, 3, 4, 0, 4, 1, 2, 1};
+static const int PARAMETERS[] = {4, 2, 2, 9, 2, 0, 3, 3, 4, 0, 4, 1, 2, 1, 4};
 
 // Add the model behind the others; `numbers` are its parameters and, for a row, those of its pipeline behind them.
 void net_add(struct net *net, int kind, int inputs, const int *in, int outputs, const int *out, const num *numbers,
@@ -338,6 +357,7 @@ void net_add(struct net *net, int kind, int inputs, const int *in, int outputs, 
     else memcpy(&n->is, numbers, PARAMETERS[kind] * sizeof(num));
     if (kind == ROW) memcpy(&n->line, numbers + PARAMETERS[kind], 4 * sizeof(num));
     if (kind == FIFO) n->is.fifo.high_water = 3;
+    if (kind == STATE) net->late[in[1]] = 1;
     if (kind == UNPACK) n->is.unpack.base = n->is.unpack.steps;
     for (int k = 0; k < inputs; k++) net->readers[in[k]] = index;
     for (int k = 0; k < outputs; k++) net->writers[out[k]] = index;
@@ -353,7 +373,7 @@ void net_free(struct net *net) {
     }
     for (int wire = 0; wire < net->wires; wire++) free(net->ends[wire].items);
     free(net->nodes), free(net->valids), free(net->readies), free(net->awake), free(net->readers), free(net->writers);
-    free(net->beats), free(net->left), free(net->ends), free(net);
+    free(net->beats), free(net->left), free(net->ends), free(net->late), free(net->seen), free(net);
 }
 
 int net_still(const struct net *net) {
@@ -364,14 +384,15 @@ int net_still(const struct net *net) {
 
 enum { MOST_WIRES = 64 };
 
-// Pass one clock edge; return whether a beat came in. From output to input, see _Network.step.
+// Pass one clock edge; return whether a beat came in. From output to input, see Network.step.
 int net_step(struct net *net, int offered) {
-    uint8_t i[MOST_WIRES], o[MOST_WIRES], answer[MOST_WIRES];
+    uint8_t i[MOST_WIRES], o[MOST_WIRES], answer[MOST_WIRES], after[MOST_WIRES];
+    memcpy(net->seen, net->valids, net->wires);
     if (net->valids[0] != offered) net->valids[0] = offered, net->awake[net->readers[0]] = 1;
     for (int index = net->count - 1; index >= 0; index--) {
         if (!net->awake[index]) continue;
         struct node *n = &net->nodes[index];
-        for (int k = 0; k < n->inputs; k++) i[k] = net->valids[n->in[k]];
+        for (int k = 0; k < n->inputs; k++) i[k] = (net->late[n->in[k]] ? net->seen : net->valids)[n->in[k]];
         for (int k = 0; k < n->outputs; k++) {
             int wire = n->out[k];
             o[k] = net->readies[wire];
@@ -382,6 +403,12 @@ int net_step(struct net *net, int offered) {
         if (n->held) memset(o, 0, n->outputs);
         ready(n, i, o, answer);
         net->awake[index] = step(n, i, o);
+        // What feeds a late input was stepped before and sees the ready of the next cycle then, which is a register.
+        if (n->kind == STATE) {
+            ready(n, i, o, after);
+            answer[1] = after[1];
+            net->awake[index] |= net->valids[n->in[1]] != net->seen[n->in[1]];
+        }
         for (int k = 0; k < n->inputs; k++)
             if (net->readies[n->in[k]] != answer[k])
                 net->readies[n->in[k]] = answer[k], net->awake[net->writers[n->in[k]]] = 1;

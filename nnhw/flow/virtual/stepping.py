@@ -21,12 +21,13 @@ from nnhw.engines.broadcast import BroadcastModel
 from nnhw.engines.fifo import FifoModel
 from nnhw.engines.fork import ForkModel
 from nnhw.engines.join import ConcatModel, JoinedPipelineModel
-from nnhw.engines.network import Models, Sources, SteppedNetwork, late_inputs, number_streams
+from nnhw.engines.network import Models, Sources, SteppedNetwork, number_streams
 from nnhw.engines.pad import PadModel
 from nnhw.engines.pool import PoolModel
 from nnhw.engines.rows import RowModel
 from nnhw.engines.shared.cycle_model import SharedModel
 from nnhw.engines.slice import SliceModel
+from nnhw.engines.state import StateModel
 from nnhw.engines.timing import PipelineModel, RegisterModel
 from nnhw.engines.unpack import UnpackModel
 from nnhw.engines.window import WindowModel
@@ -51,6 +52,7 @@ KINDS = (
     ConcatModel,
     BroadcastModel,
     SharedModel,
+    StateModel,
 )
 """In the order of `enum kind` in stepping.c."""
 MOST_WIRES = 64
@@ -138,6 +140,11 @@ def _(model: SharedModel) -> Numbers:
     return (model.left,), [number for one in model.actions for number in (kinds.index(one.kind), one.cycles)]
 
 
+@numbers_of.register
+def _(model: StateModel) -> Numbers:
+    return (model.chunks, model.beats, model.words, model.level), ()
+
+
 _POINTER, _NUMBER, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "net_new": (_POINTER, [_INT, _INT]),
@@ -184,7 +191,7 @@ def compiled_network(
     models: Models, sources: Sources, o_beats: Sequence[int] | None = None, held: int | None = None
 ) -> SteppedNetwork | None:
     """Return a network that C steps; None where it cannot: see `nnhw.engines.network.Network` for the parameters."""
-    known = all(type(model) in KINDS and not late_inputs(model) for model in models)
+    known = all(type(model) in KINDS for model in models)
     known = known and all(len(row) <= MOST_WIRES for row in sources)
     library = load() if known else None
     return None if library is None else CompiledNetwork(library, models, sources, o_beats, held)
