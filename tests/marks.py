@@ -180,6 +180,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "mapping/test_loops.py::test_loop_of_ones_own_equals_its_graph_in_hardware": ("rtl",),
     "mapping/test_loops.py::test_random_recurrent_network_equals_its_graph_in_hardware": ("rtl",),
     "mapping/test_loops.py::test_sequences_that_take_turns_share_engines_that_would_wait": ("rtl",),
+    "mapping/test_positions.py::test_loop_behind_a_convolution_equals_its_graph_in_hardware": ("rtl", "slow"),
     "mapping/shared/test_shared_accelerator.py": ("slow",),
     "mapping/shared/test_chain.py": ("slow",),
     "mapping/shared/test_fusion.py": ("slow",),
