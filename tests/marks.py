@@ -121,6 +121,8 @@ MARKS: dict[str, tuple[str, ...]] = {
     "flow/test_several_outputs.py": ("slow",),
     "flow/test_several_outputs.py::test_heads_equal_their_graph_in_hardware": ("rtl", "synth", "slow"),
     "flow/test_sequences.py::test_example_streams_what_the_model_gives": ("slow",),
+    "flow/test_sequences.py::test_loop_behind_a_convolution_equals_pytorch_in_hardware": ("rtl", "slow"),
+    "flow/test_sequences.py::test_loop_behind_a_convolution_gets_whole_images_on_every_link": ("rtl", "synth", "slow"),
     "flow/test_sequences.py::test_network_of_both_directions_runs_on_every_link": ("rtl", "synth", "slow"),
     "flow/test_sequences.py::test_recurrent_network_runs_on_every_link": ("rtl", "synth", "slow"),
     "flow/test_unneeded.py": ("synth",),
