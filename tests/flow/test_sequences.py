@@ -220,7 +220,7 @@ def test_loop_behind_a_convolution_equals_pytorch_in_hardware(
 @needs_simulator
 def test_loop_behind_a_convolution_gets_whole_images_on_every_link(tmp_path: Path) -> None:
     given = images(12, 2, 8).float()
-    model = nnhw.quantize(Behind(nn.LSTM).eval(), given)
+    model = nnhw.quantize(Behind(nn.RNN).eval(), given)
     build = nnhw.build(model, given[:4], name="behind", out=tmp_path / "b", stop_at="simulate")
     report = json.loads((build.path / "report.json").read_text(encoding="utf-8"))
     assert report["exactness"]["ir_rtl"] == 0
