@@ -104,7 +104,7 @@ class StateConfig(EngineConfig):
 
 
 class StateModel:
-    """Cycle model: a FIFO with a state of each sequence after a reset; a head is there while a frame's first is read."""
+    """Cycle model: a FIFO with a state of each sequence after a reset; a head is there while a frame begins."""
 
     late_inputs = (NEXT,)  # read by `nnhw.engines.timing.late_inputs`
 

@@ -103,7 +103,6 @@ class OneStep:
                 whole[firsts[running] + step] = value
         return found
 
-
     def values_of_images(self, images: np.ndarray) -> dict[str, np.ndarray]:
         """Return all values of a graph of whole images by name, [N, *shape] as `graph` has them; see `run`.
 

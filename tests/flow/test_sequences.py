@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,7 +58,9 @@ class Behind(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         floats = cell.__module__.startswith("torch.")
-        self.codes, self.made = (nn.Identity(), nn.ReLU()) if floats else (Int(8, scale=2.0**-5), UInt(7, scale=2.0**-6))
+        self.codes, self.made = (
+            (nn.Identity(), nn.ReLU()) if floats else (Int(8, scale=2.0**-5), UInt(7, scale=2.0**-6))
+        )
         linear, conv = (nn.Linear, nn.Conv1d) if floats else (QuantLinear, QuantConv1d)
         options = {} if floats else {"weight_quant": Int(8)}
         self.conv = conv(2, 3, 3, padding=1, **options)
@@ -94,15 +98,20 @@ class NoisyHardware:
         self.hardware.close()
 
 
-def check_under_faults(device: Device, reference: Device) -> None:
-    """Run sequences of unlike lengths over a line that loses, repeats and spoils bytes and frames: no result is wrong.
+def unlike(rng: np.random.Generator) -> list[np.ndarray]:
+    """Return sequences of unlike lengths."""
+    return [rng.integers(-8, 8, (length, 4)) for length in rng.integers(1, 12, 40)]
+
+
+def check_under_faults(device: Device, reference: Device, draw: Callable[[np.random.Generator], Any] = unlike) -> None:
+    """Run 40 inputs over a line that loses, repeats and spoils bytes and frames: no result is wrong.
 
     A batch that is stopped has right results alone, and the next one begins with a state of its own.
     """
     quiet, harmed, right = device.link.hardware, 0, 0  # type: ignore[attr-defined]
     for seed in range(2):
         rng = np.random.default_rng(seed)
-        codes = [rng.integers(-8, 8, (length, 4)) for length in rng.integers(1, 12, 40)]
+        codes = draw(rng)
         wanted = reference.infer_codes(codes)
         kind, chance = ((Noise, 0.001), (FrameNoise, 0.02))[seed % 2]
         noises = kind(seed, chance), kind(seed + 100, chance)
@@ -232,6 +241,8 @@ def test_loop_behind_a_convolution_gets_whole_images_on_every_link(tmp_path: Pat
             assert torch.equal(device(given), wanted)
             with pytest.raises(InputError, match="keeps no state from one image to the next"):
                 device.stream()
+    with nnhw.open(build, "sim", max_retries=30) as device, nnhw.open(build, "model") as reference:
+        check_under_faults(device, reference, lambda rng: rng.integers(-128, 128, (40, 2, 8)))
     for options in ({"style": "shared"}, {"sequences": 2}):
         with pytest.raises(MappingError, match=r"use '--style streaming'|keeps no state from one image to the next"):
             nnhw.build(model, given[:4], out=tmp_path / "other", stop_at="map", **options)
