@@ -11,7 +11,7 @@ from nnhw.ir import BIPOLAR, Builder, Graph, Node, Value
 ACTIVATIONS: tuple[Callable[[Value], Value], ...] = (Value.tanh, Value.sigmoid, Value.relu, Value.hardsigmoid)
 
 
-def random_recurrent(seed: int, reverses: bool = False) -> Graph:
+def random_recurrent(seed: int, reverses: bool = False, behind: bool = False) -> Graph:
     """Return a graph of sequences [steps, features] --> a result of the last step, or of each step.
 
     Codes have 2 to 6 bits, states up to 12, one of four is of signs; a state is computed from the step and from states,
@@ -20,12 +20,16 @@ def random_recurrent(seed: int, reverses: bool = False) -> Graph:
     Parameters
     ----------
     reverses: a loop may run from the last step to the first.
+    behind: a convolution, and now and then a pooling, compute the steps from an image [channels, 1, columns].
     """
     rng = np.random.default_rng(seed)
     builder = Builder(f"recurrent_{seed}", locations=False)
     low, high = _range(rng, 6)
     features = int(rng.integers(1, 5))
-    steps = builder.input("x", (features,), is_sequence=True).quantize(2.0**-3, low, high, name="codes")
+    if behind:
+        steps = _convolved(rng, builder, features, low, high)
+    else:
+        steps = builder.input("x", (features,), is_sequence=True).quantize(2.0**-3, low, high, name="codes")
     for number in range(int(rng.integers(1, 3))):
         body = _body(rng, f"body_{number}", steps)
         backwards = reverses and rng.random() < 0.5
@@ -35,6 +39,18 @@ def random_recurrent(seed: int, reverses: bool = False) -> Graph:
     value = steps.last_step() if rng.random() < 0.5 else steps
     weight = rng.integers(-3, 4, (int(rng.integers(1, 4)), value.shape[0]))
     return builder.build(value.linear(weight).dequantize(0.5))
+
+
+def _convolved(rng: np.random.Generator, builder: Builder, features: int, low: int, high: int) -> Value:
+    """Return 1 to 6 steps that a convolution computes."""
+    count, pooled, channels = int(rng.integers(1, 7)), int(rng.integers(1, 3)), int(rng.integers(1, 4))
+    image = builder.input("x", (channels, 1, count * pooled)).quantize(2.0**-3, -8, 7, name="codes")
+    sums = image.conv2d(rng.integers(-3, 4, (features, channels, 1, 3)), padding=(0, 1))
+    made = sums.dequantize(2.0**-3).quantize(2.0**-1, low, high).max_pool2d((1, pooled))
+    # Now and then the features are the steps.
+    if features <= 2 and rng.random() < 0.5:
+        return made.reshape((features, count)).as_steps()
+    return made.reshape((features, count)).permute((1, 0)).as_steps()
 
 
 def _start(rng: np.random.Generator, builder: Builder, state: Node) -> Value:

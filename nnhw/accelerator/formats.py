@@ -269,13 +269,16 @@ class OutputFormat:
 
     def pack_beats(self, values: np.ndarray) -> np.ndarray:
         """Return the bytes uint8 [N, frame_beats] that leave the last engine for int values [N, *shape]."""
-        streamed = stream_order(values.reshape(len(values), *(self.streamed or self.shape)))
+        return self.pack_stream(stream_order(values.reshape(len(values), *(self.streamed or self.shape))))
+
+    def pack_stream(self, streamed: np.ndarray) -> np.ndarray:
+        """Return the same bytes for int values [N, elements] in stream order."""
         # Exact: values of a format are multiplier * element + offset.
         elements = (streamed - self._stream_offsets()) // self.multiplier
         # Not `encode` for numbers: it cuts them to their bits, and the sign has to fill the last byte.
         patterns = encode(elements, self.element) if self.element.bipolar else elements
         shifts = 8 * np.arange(self.element_bytes)
-        return ((patterns[:, :, None] >> shifts) & 0xFF).astype(np.uint8).reshape(len(values), -1)
+        return ((patterns[:, :, None] >> shifts) & 0xFF).astype(np.uint8).reshape(len(streamed), -1)
 
     def unpack(self, frames: np.ndarray) -> np.ndarray:
         """Return the values int64 [N, *shape] of bytes uint8 [N, frame_bytes] from the link."""

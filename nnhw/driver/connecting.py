@@ -126,7 +126,9 @@ def _check_ends(accelerator: Accelerator, body: ir.Graph) -> None:
         ("takes", i_types, accelerator.input_format),
         ("gives", o_types, accelerator.output_format),
     ):
-        if len(types) != 1 or types[0].shape != form.shape or not isinstance(types[0].dtype, ir.IntType):
+        # All steps of a sequence are one result where they are made of one image.
+        steps = form.shape[: int(types[0].is_sequence and not accelerator.input_format.headed)]
+        if len(types) != 1 or (*steps, *types[0].shape) != form.shape or not isinstance(types[0].dtype, ir.IntType):
             raise BuildError(
                 f"the accelerator '{accelerator.name}' {side} integers of shape {list(form.shape)}, but the graph "
                 f"beside it {side} {', '.join(map(str, types))}; run 'nnhw build' again"

@@ -12,7 +12,7 @@ from nnhw.flow.options import Options
 from nnhw.flow.report import link_rate
 from nnhw.ir import Graph
 from nnhw.mapping.budget import Budget
-from nnhw.mapping.loops import check_steps, refuse_loops, step_of
+from nnhw.mapping.loops import refuse_loops, step_of
 from nnhw.mapping.mapper import map_body
 from nnhw.mapping.settling import settle
 from nnhw.mapping.shared.compile import Compiled
@@ -68,9 +68,10 @@ def map_in_style(
             f"--sequences {options.sequences} is of recurrent networks, and '{body.name}' keeps no state from one "
             "image to the next; leave it out"
         )
-    check_steps(body)
     if body.inputs[0].type.is_sequence:
         return _sequence(body, board, budget, family, options, interval)
+    if body.loops:
+        return _behind_layers(body, board, budget, family, options, interval)
     if options.array is not None:
         accelerator, compiled = map_program(body, board.name, options.array)
         return Mapped(accelerator, "shared", "the array of another build was asked for", (compiled,))
@@ -110,6 +111,20 @@ def _sequence(
             return _loop(body, board, budget, family, f"with an engine for each layer, {first_of(error)}")
         except MappingError as other:
             raise DoesNotFitError(_in_no_style(error, other), error.remedy, error.layers) from None
+
+
+def _behind_layers(
+    body: Graph, board: Board, budget: Budget, family: Family, options: Options, interval: int | None
+) -> Mapped:
+    """Map a network whose loops get their steps from layers: on an engine for each layer alone."""
+    if options.style == "shared" or options.array is not None:
+        refuse_loops(
+            body,
+            "layers compute its steps from a whole image, and a program of a shared engine gets one step at a time; "
+            "use '--style streaming', or build these layers and the loop as two models",
+        )
+    why = "foldings were given" if options.overrides else "a shared engine runs no loop behind layers of whole images"
+    return _streaming(body, board, budget, family, options, interval, why)
 
 
 def _loop(body: Graph, board: Board, budget: Budget, family: Family, why: str) -> Mapped:

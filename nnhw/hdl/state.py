@@ -16,7 +16,7 @@ class StateMemory(wiring.Component):
 
     Members
     -------
-    i0: stream of heads, one beat for each step: 1 in the first step of a sequence.
+    i0: stream of heads, one beat for each frame: of a step, 1 in the first one of a sequence.
     i1: stream of the next state's beats.
     o: stream of the state's beats.
 
@@ -37,13 +37,18 @@ class StateMemory(wiring.Component):
         room, some = Signal(init=1), Signal(init=1)
         move, write, read, last = Signal(), Signal(), Signal(), Signal()
         beat = Signal(range(chunks))
+        steps = self.config.steps
+        step = Signal(range(max(1, steps)))
+        # All steps of a frame but the first one do without a head.
+        begun = self.i0.valid if steps <= 1 else self.i0.valid | (step != 0)
+        first = step == 0
         m.d.comb += [
             self.i1.ready.eq(room),
             move.eq(~self.o.valid | self.o.ready),
             write.eq(self.i1.valid & room),
-            read.eq(self.i0.valid & some & move),
+            read.eq(begun & some & move),
             last.eq(beat == chunks - 1),
-            self.i0.ready.eq(read & last),
+            self.i0.ready.eq(read & last & first if steps > 1 else read & last),
             following.eq(level + write - read),
         ]
         m.d.sync += [level.eq(following), room.eq(following != words), some.eq(following != 0)]
@@ -51,10 +56,13 @@ class StateMemory(wiring.Component):
             m.d.sync += self.o.valid.eq(read)
         with m.If(read):
             m.d.sync += beat.eq(Mux(last, 0, beat + 1))
+        if steps > 1:
+            with m.If(read & last):
+                m.d.sync += step.eq(Mux(step == steps - 1, 0, step + 1))
         kept = self._memory(m, write, read, words)
         begins, start = Signal(), Signal(len(kept))
         with m.If(read):
-            m.d.sync += [begins.eq(self.i0.payload), start.eq(self._start(beat))]
+            m.d.sync += [begins.eq(first if steps else self.i0.payload), start.eq(self._start(beat))]
         m.d.comb += self.o.payload.as_value().eq(Mux(begins, start, kept))
         return m
 

@@ -8,6 +8,7 @@ from .files import graph_hash, load, save
 from .graph import NOWHERE, Graph, GraphBuilder, Location, Node
 from .interpreter import run, run_in_chunks
 from .ops import OPS, Op, Operand
+from .positions import steps_as_positions
 from .rounds import Rounds
 from .steps import OneStep, StepRunner, one_step
 from .text import dumps, loads
@@ -46,5 +47,6 @@ __all__ = [
     "run",
     "run_in_chunks",
     "save",
+    "steps_as_positions",
     "verify",
 ]

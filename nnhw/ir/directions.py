@@ -11,6 +11,7 @@ from nnhw.errors import IrError
 
 from .graph import Graph, GraphBuilder, Node
 from .ops import Concat, Constant, Input, LastStep, ReverseSteps, Scan, Slice
+from .positions import steps_as_positions
 from .rounds import Rounds, SentPart
 from .steps import OneStep, one_step
 from .types import IntType, TensorType
@@ -63,7 +64,13 @@ def one_direction(graph: Graph) -> OneDirection:
 
 
 def device_step(graph: Graph) -> OneStep:
-    """Return what hardware computes in one frame of an integer graph of sequences; see `one_direction`, `one_step`."""
+    """Return what hardware computes in one frame of an integer graph with loops.
+
+    A frame is one step of a sequence: see `one_direction`, `one_step`. Where loops get their steps from a whole value,
+    it is that value: see `steps_as_positions`.
+    """
+    if not graph.inputs[0].type.is_sequence:
+        return steps_as_positions(graph)
     directed = one_direction(graph)
     return replace(one_step(directed.graph), rounds=directed.rounds)
 

@@ -33,7 +33,7 @@ class State:
 
 @dataclass(frozen=True)
 class OneStep:
-    """One step of a graph of sequences.
+    """One step of a graph of sequences, or all of its steps side by side.
 
     Parameters
     ----------
@@ -42,12 +42,14 @@ class OneStep:
     states: the states in the order of these inputs and outputs.
     whole: the graph of sequences.
     rounds: how the host sends sequences; None: as they are, see `nnhw.ir.directions`.
+    positions: 0, or the number of steps that the graph computes at once: see `nnhw.ir.positions`.
     """
 
     graph: Graph
     states: tuple[State, ...]
     whole: Graph
     rounds: Rounds | None = None
+    positions: int = 0
 
     def without_unread(self) -> OneStep:
         """Return the step without the states that no result of any step depends on."""
@@ -101,6 +103,26 @@ class OneStep:
                 whole[firsts[running] + step] = value
         return found
 
+    def values_of_images(self, images: np.ndarray) -> dict[str, np.ndarray]:
+        """Return all values of a graph of whole images by name, [N, *shape] as `graph` has them; see `run`.
+
+        Parameters
+        ----------
+        images: the input, [N, *shape].
+        """
+        from .interpreter import run
+
+        found: dict[str, np.ndarray] = {}
+        run(self.whole, images, observe=found.__setitem__)
+        if not self.positions:
+            return found
+        # What the whole graph has as [N, steps, elements], this one has as maps [N, elements, steps, 1].
+        for node in self.graph.nodes:
+            array = found.get(node.name)
+            if array is not None and array.shape[1:] != node.type.shape:
+                found[node.name] = np.moveaxis(array, 1, -1).reshape(-1, *node.type.shape)
+        return found
+
 
 class StepRunner:
     """Runs single steps and keeps the states in between, as a device does.
@@ -148,13 +170,20 @@ def one_step(graph: Graph) -> OneStep:
     IrError: the graph reverses a sequence, or makes one of a whole value, which needs all of its steps; or the initial
         state of a loop is computed.
     """
-    unroller = _Unroller(graph)
+    unroller = Unroller(graph)
     for node in graph.nodes:
         unroller.add(node)
     return unroller.finish()
 
 
-class _Unroller:
+class Unroller:
+    """Makes the graph of one step.
+
+    Members
+    -------
+    names: by names of the given graph, the names of the new one, where they differ.
+    """
+
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.nodes: list[Node] = []
@@ -182,15 +211,15 @@ class _Unroller:
         else:
             self._copy(node, node.name, self.graph)
 
-    def finish(self) -> OneStep:
-        """Return the graph of one step."""
+    def finish(self, positions: int = 0) -> OneStep:
+        """Return the graph of one step, or of so many."""
         outputs = [*map(self._name, self.graph.outputs), *(state.made for state in self.states)]
         # Users count on this order of inputs, and nodes stand in the order in which loops were met.
         order = [node.name for node in self.graph.inputs] + [state.given for state in self.states]
         given = sorted((node for node in self.nodes if isinstance(node.op, Input)), key=lambda n: order.index(n.name))
         rest = [node for node in self.nodes if not isinstance(node.op, Input)]
         made = Graph(self.graph.name, (*given, *rest), tuple(outputs), self.constants).pruned()
-        return OneStep(verify(made), tuple(self.states), self.graph)
+        return OneStep(verify(made), tuple(self.states), self.graph, positions=positions)
 
     def _name(self, name: str) -> str:
         return self.names.get(name, name)

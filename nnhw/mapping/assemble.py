@@ -54,6 +54,7 @@ class StatePlan:
     element: type of its elements.
     lanes: elements of a beat.
     sequences: number of sequences whose steps take turns; each has a state.
+    steps: of a frame, if that is a whole sequence; 0: it is one step.
     """
 
     given: str
@@ -62,6 +63,7 @@ class StatePlan:
     element: IntType
     lanes: int
     sequences: int
+    steps: int
 
 
 @dataclass(frozen=True)
@@ -269,18 +271,19 @@ class _Assembler:
             ports = [self.add(layer.name, kind, config, ports, output, named, products)]
         self.offer(layer.node, layer.name, ports[0])
 
-    def begin_step(self, form: InputFormat, source: str, states: Sequence[StatePlan]) -> None:
-        """Separate the head beat of a step from its codes, and add the memories of states, which the head controls.
+    def begin(self, form: InputFormat, source: str, states: Sequence[StatePlan]) -> None:
+        """Offer the codes of the input, and add the memories of states, which a beat in front of the codes controls.
 
         Parameters
         ----------
-        form: the input's format.
+        form: the input's format. Where a frame is one step, its first beat is a head, which is no code; where a frame
+            is a whole sequence, its first codes are the head as well.
         source: name of the value with the codes.
-        states: each gets a memory; `end_step` connects its next state.
+        states: each gets a memory; `end` connects its next state.
         """
         codes, turn = form.stream, form.frame_beats
         whole, head = replace(codes, elements=turn * codes.lanes), replace(codes, elements=codes.lanes)
-        parts = [(HEAD_NODE, "head", 0, head), (source, "codes", 1, codes)]
+        parts = [(HEAD_NODE, "head", 0, head), (source, "codes", int(form.headed), codes)]
         parts = [part for part in parts if self.readers[part[0]]]
         ports = [_Port(INPUT, whole)]
         if len(parts) > 1:
@@ -289,12 +292,14 @@ class _Assembler:
             ports = [_Port((forked, port), whole) for port in range(2)]
         # Each takes its part of the frame and drops the other one.
         for (name, kind, first, kept), port in zip(parts, ports, strict=True):
-            part = SliceConfig(codes.lanes, codes.element.bits, 1, turn, first, kept.beats)
-            self.offer(name, "input", self.add("input", kind, part, (port,), kept))
+            if kept.beats < turn:
+                part = SliceConfig(codes.lanes, codes.element.bits, 1, turn, first, kept.beats)
+                port = self.add("input", kind, part, (port,), kept)
+            self.offer(name, "input", port)
         for state in states:
-            # What comes back is not there yet: `end_step` puts it in the place of the second source.
-            config = StateConfig(state.start, state.element, state.lanes, state.sequences)
-            stream = Stream(state.lanes, len(state.start), state.element)
+            config = StateConfig(state.start, state.element, state.lanes, state.sequences, state.steps)
+            # What comes back is not there yet: `end` puts it in the place of the second source.
+            stream = Stream(state.lanes, config.o_beats * state.lanes, state.element)
             begun = self.take(HEAD_NODE)
             if state.sequences > 1:
                 # The memory whose state is read late in a step holds back no other one: that begins the next step.
@@ -302,7 +307,7 @@ class _Assembler:
             memory = self.add(state.given, "state", config, (begun, begun), stream, state.given)
             self.offer(state.given, state.given, memory)
 
-    def end_step(self, states: Sequence[StatePlan]) -> None:
+    def end(self, states: Sequence[StatePlan]) -> None:
         """Connect the next states to their memories."""
         for state in states:
             port = self.convert(state.given, self.take(state.made), state.lanes)
@@ -412,21 +417,25 @@ def _stages(
             body.node(state.given).type.int_dtype,
             lanes[state.given],
             sequences,
+            step.positions,
         )
         for state, name in zip(step.states, made, strict=True)
     ]
     in_steps = step.whole.inputs[0].type.is_sequence
     if in_steps:
         i_format = replace(i_format, headed=True, turns=sequences)
-        assembler.begin_step(i_format, source.name, states)
-    else:
-        assembler.offer(source.name, "input", _Port(INPUT, i_format.stream))
+    assembler.begin(i_format, source.name, states)
     for layer, plan in zip(layers, plans, strict=True):
         assembler.layer(layer, plan, layer.node if layer.node in body else "")
-    assembler.end_step(states)
+    assembler.end(states)
     last = assembler.take(result)
     o_format = output_format(last.stream, body.output_nodes[0].type.shape, body.node(result).type.shape)
-    o_format = replace(o_format, last_step=in_steps and not step.whole.output_nodes[0].type.is_sequence)
+    gives_steps = step.whole.output_nodes[0].type.is_sequence
+    o_format = replace(o_format, last_step=in_steps and not gives_steps)
+    if step.positions and gives_steps:
+        # Positions stream one after the other, so the stream is that of all steps in order.
+        shape = step.positions, *step.whole.output_nodes[0].type.shape
+        o_format = replace(o_format, shape=shape, streamed=(o_format.elements,))
     # Packing costs logic, so whole bytes are kept as long as the output is no longer than the input.
     o_format = replace(o_format, packed=o_format.frame_beats > i_format.frame_bytes and gains(o_format))
     last = assembler.convert("output", last, 1)

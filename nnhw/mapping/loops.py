@@ -1,38 +1,28 @@
-"""Graphs with loops over the steps of a sequence: engines run one step, with memories that keep its states."""
+"""Graphs with loops over the steps of a sequence: what engines run of them in a frame, with memories of states."""
 
 from __future__ import annotations
 
 from nnhw.errors import IrError, MappingError, raise_all
 from nnhw.ir import Graph, OneStep, device_step
 
-_IN_FRONT = (
-    "its steps are computed from a whole image by the layers in front of it, but an accelerator of a loop gets one "
-    "step at a time; build these layers and the loop as two models, and pass the results of the first, transposed to "
-    "[batch, steps, features], to the second. nnhw.reference computes the whole model"
-)
-
 
 def step_of(body: Graph) -> OneStep:
-    """Return what engines run of an integer graph: one step if its input is a sequence, else the graph itself.
+    """Return what engines run of an integer graph in a frame.
+
+    It is one step if the graph's input is a sequence, all steps if layers compute them from a whole image, and the
+    graph itself if it has no loops.
 
     Raises
     ------
     MappingError: the initial value of a state is computed, what both directions need cannot be sent in one frame, or
-        layers of whole images make the steps.
+        the steps that layers compute are no vectors, or are read in both directions.
     """
-    check_steps(body)
-    if not body.inputs[0].type.is_sequence:
+    if not body.inputs[0].type.is_sequence and not any(node.op.along_steps for node in body.nodes):
         return OneStep(body, (), body)
     try:
         return device_step(body).without_unread()
     except IrError as error:
         raise MappingError(f"{error}; nnhw.reference computes it, and no hardware is made of it") from None
-
-
-def check_steps(body: Graph) -> None:
-    """Raise MappingError where steps of a loop are computed from a whole image; see `refuse_loops`."""
-    if not body.inputs[0].type.is_sequence:
-        refuse_loops(body, _IN_FRONT)
 
 
 def refuse_loops(body: Graph, why: str) -> None:

@@ -207,11 +207,37 @@ class Mapper:
         """
         intervals = self.intervals(budget, target_interval)
         needless = max(0, sum(interval <= enough for interval in intervals) - 1)
-        return with_schedule(self.eased(_best(self, budget, intervals[needless:]), budget, intervals[needless:]))
+        found = self._reaching(target_interval, budget, _best(self, budget, intervals[needless:]))
+        return with_schedule(self.eased(found, budget, intervals[needless:]))
 
     def about(self, budget: Budget, target_interval: int | None) -> Accelerator:
         """Return the same accelerator as `best`; its schedule may be an estimate. Raises: MappingError."""
-        return _best(self, budget, self.intervals(budget, target_interval))
+        return self._reaching(target_interval, budget, _best(self, budget, self.intervals(budget, target_interval)))
+
+    def _reaching(self, target: int | None, budget: Budget, found: Accelerator) -> Accelerator:
+        """Return the smallest accelerator of a loop that reaches an interval; the fastest one if none does.
+
+        Engines of a loop wait for one another, so each of them has to be faster than the target.
+
+        Parameters
+        ----------
+        found: that whose slowest engine reaches it.
+        """
+        if target is None or not self.space.step.states:
+            return found
+        tried = {0: found}
+
+        def reaches(index: int) -> bool:
+            if index not in tried:
+                with suppress(MappingError):
+                    tried[index] = _best(self, budget, self.intervals(budget, choices[index]))
+            # What does not fit is no reason to try faster ones.
+            return index not in tried or tried[index].schedule.interval_cycles <= target
+
+        # The first one is that of `found`.
+        choices = [one for one in self.intervals(budget, None) if one <= target][::-1] or [0]
+        index = bisect_left(range(len(choices)), True, key=reaches)
+        return tried.get(index) or min(tried.values(), key=lambda one: one.schedule.interval_cycles)
 
     def intervals(self, budget: Budget, target: int | None) -> list[int]:
         """Return the intervals to try, in cycles per frame, ascending.

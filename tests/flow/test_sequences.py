@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 import nnhw
 from examples import motion_lstm, stream_motion
 from nnhw.driver import BatchError, Device
 from nnhw.driver.links.hardware import Hardware
 from nnhw.errors import InputError, MappingError
-from nnhw.nn import Int, QuantLinear, QuantRNN
+from nnhw.flow.verification.comparison import compare_stages
+from nnhw.flow.verification.equality import check_equality
+from nnhw.frontend import capture
+from nnhw.ir import run
+from nnhw.mapping.budget import Budget
+from nnhw.mapping.mapper import map_body
+from nnhw.nn import Int, QuantConv1d, QuantGRU, QuantLinear, QuantLSTM, QuantRNN, UInt
+from nnhw.passes import lower, split
 from sim.noise import FrameNoise, Noise
 from tests.sim.test_benches import pytestmark as needs_simulator
 
@@ -37,6 +47,31 @@ class Small(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[batch, steps, 4] --> [batch, 3], or [batch, steps, 3]."""
         states, _ = self.rnn(self.codes(x))
+        result: Tensor = self.last(states if self.each_step else states[:, -1])
+        return result
+
+
+class Behind(nn.Module):
+    """A convolution and a pooling of 3 channels in front of a recurrent layer of 4 units."""
+
+    def __init__(self, cell: type[nn.Module], layers: int = 1, each_step: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        floats = cell.__module__.startswith("torch.")
+        self.codes, self.made = (
+            (nn.Identity(), nn.ReLU()) if floats else (Int(8, scale=2.0**-5), UInt(7, scale=2.0**-6))
+        )
+        linear, conv = (nn.Linear, nn.Conv1d) if floats else (QuantLinear, QuantConv1d)
+        options = {} if floats else {"weight_quant": Int(8)}
+        self.conv = conv(2, 3, 3, padding=1, **options)
+        self.loop = cell(3, 4, layers, batch_first=True)
+        self.last = linear(4, 2, **options)
+        self.each_step = each_step
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, 2, time] --> [batch, 2], or [batch, time / 2, 2]."""
+        steps = functional.max_pool1d(self.made(self.conv(self.codes(x))), 2).transpose(1, 2)
+        states, _ = self.loop(steps)
         result: Tensor = self.last(states if self.each_step else states[:, -1])
         return result
 
@@ -63,15 +98,20 @@ class NoisyHardware:
         self.hardware.close()
 
 
-def check_under_faults(device: Device, reference: Device) -> None:
-    """Run sequences of unlike lengths over a line that loses, repeats and spoils bytes and frames: no result is wrong.
+def unlike(rng: np.random.Generator) -> list[np.ndarray]:
+    """Return sequences of unlike lengths."""
+    return [rng.integers(-8, 8, (length, 4)) for length in rng.integers(1, 12, 40)]
+
+
+def check_under_faults(device: Device, reference: Device, draw: Callable[[np.random.Generator], Any] = unlike) -> None:
+    """Run inputs over a line that loses, repeats and spoils bytes and frames: no result is wrong.
 
     A batch that is stopped has right results alone, and the next one begins with a state of its own.
     """
-    quiet, harmed, right = device.link.hardware, 0, 0  # type: ignore[attr-defined]
+    quiet, harmed, right, given = device.link.hardware, 0, 0, 0  # type: ignore[attr-defined]
     for seed in range(2):
         rng = np.random.default_rng(seed)
-        codes = [rng.integers(-8, 8, (length, 4)) for length in rng.integers(1, 12, 40)]
+        codes = draw(rng)
         wanted = reference.infer_codes(codes)
         kind, chance = ((Noise, 0.001), (FrameNoise, 0.02))[seed % 2]
         noises = kind(seed, chance), kind(seed + 100, chance)
@@ -82,10 +122,11 @@ def check_under_faults(device: Device, reference: Device) -> None:
             results = error.results
         assert all(np.array_equal(result, other) for result, other in zip(results, wanted, strict=False))
         harmed, right = harmed + sum(noise.count for noise in noises), right + len(results)
+        given += len(codes)
         device.link.hardware = quiet  # type: ignore[attr-defined]
         assert all(np.array_equal(*both) for both in zip(device.infer_codes(codes), wanted, strict=True))
     assert harmed >= 8
-    assert right == 80
+    assert right == given
 
 
 @needs_simulator
@@ -165,6 +206,47 @@ def test_network_of_both_directions_runs_on_every_link(tmp_path: Path) -> None:
                 device.stream()
     with nnhw.open(build, "sim", max_retries=30) as device, nnhw.open(build, "model") as reference:
         check_under_faults(device, reference)
+
+
+@needs_simulator
+@pytest.mark.parametrize(
+    ("cell", "layers", "each_step", "steps"),
+    [(QuantRNN, 1, False, 1), (QuantGRU, 1, True, 3), (QuantLSTM, 2, False, 5)],
+)
+def test_loop_behind_a_convolution_equals_pytorch_in_hardware(
+    cell: type[nn.Module], layers: int, each_step: bool, steps: int
+) -> None:
+    model, given = Behind(cell, layers, each_step), images(6, 2, 2 * steps)
+    model(given.float())  # formats that are observed
+    parts = split(lower(capture(model.eval(), given[:4].float())))
+    wanted = model.double()(given).detach()
+    np.testing.assert_array_equal(parts.run([given.numpy()])[0], wanted.numpy())
+    accelerator = map_body(parts.body, "board", Budget(lc=100_000, ebr=1000))
+    (codes,) = run(parts.head, [given.numpy()])
+    assert [one.name for one in compare_stages(accelerator, parts.body, codes) if not one.equal] == []
+    assert [one.pattern for one in check_equality(accelerator, parts.body, codes) if not one.equal] == []
+
+
+@needs_simulator
+def test_loop_behind_a_convolution_gets_whole_images_on_every_link(tmp_path: Path) -> None:
+    given = images(12, 2, 8).float()
+    model = nnhw.quantize(Behind(nn.RNN).eval(), given)
+    build = nnhw.build(model, given[:4], name="behind", out=tmp_path / "b", stop_at="simulate")
+    report = json.loads((build.path / "report.json").read_text(encoding="utf-8"))
+    assert report["exactness"]["ir_rtl"] == 0
+    assert report["cycles"]["interval"]["predicted"] == report["cycles"]["interval"]["simulated"]
+    assert (report["style"]["name"], report["frame"]) == ("streaming", "image")
+    wanted = nnhw.reference(model, given[:4])(given).to(given.dtype)
+    for link in ("model", "sim"):
+        with nnhw.open(build, link) as device:
+            assert torch.equal(device(given), wanted)
+            with pytest.raises(InputError, match="keeps no state from one image to the next"):
+                device.stream()
+    with nnhw.open(build, "sim", max_retries=30) as device, nnhw.open(build, "model") as reference:
+        check_under_faults(device, reference, lambda rng: rng.integers(-128, 128, (150, 2, 8)))
+    for options in ({"style": "shared"}, {"sequences": 2}):
+        with pytest.raises(MappingError, match=r"use '--style streaming'|keeps no state from one image to the next"):
+            nnhw.build(model, given[:4], out=tmp_path / "other", stop_at="map", **options)
 
 
 def test_core_for_ones_own_design_says_how_a_sequence_begins(tmp_path: Path) -> None:

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch import nn
 
-import nnhw
 import nnhw.flow.virtual.stepping as stepping
+from benchmarks.random_recurrent import random_recurrent
 from nnhw.engines.fifo import FifoModel
 from nnhw.engines.network import Network, make_network, stepped_by
 from nnhw.engines.timing import NetworkRun, PipelineModel, RegisterModel, run_until_periodic
@@ -21,9 +19,9 @@ from nnhw.engines.unpack import UnpackConfig
 from nnhw.errors import StuckError, ToolError
 from nnhw.flow.virtual.compiled import find_cc
 from nnhw.flow.virtual.stepping import KINDS, compiled_network
-from nnhw.frontend.source import Source
 from nnhw.mapping.budget import Budget
 from nnhw.mapping.mapper import map_body
+from nnhw.mapping.schedule import StreamNetwork
 from nnhw.mapping.shared.search.fitting import compile_body
 from nnhw.passes import lower, split
 from sim.cases import CASES
@@ -34,6 +32,7 @@ from tests.mapping.test_schedule import mapped, network_of
 
 pytestmark = pytest.mark.skipif(find_cc() is None, reason="needs a C compiler")
 
+LARGE = Budget(lc=100_000, ebr=1000)
 LIMIT = 3000
 """Cycles that two networks are compared for."""
 
@@ -113,9 +112,8 @@ def test_programs_between_others_that_pause_take_the_same_cycles(patient: bool) 
     assert given > 10
 
 
-def runs(name: str, interval: int | None, compiled: bool) -> list[Any]:
+def runs(network: StreamNetwork, compiled: bool) -> list[Any]:
     """Return what the ways to step a mapped network give, by Python or by C."""
-    network = network_of(mapped(name, interval))
     sources, frame = network._sources, network._frame_cycles
 
     def models() -> list[Any]:
@@ -146,42 +144,20 @@ def runs(name: str, interval: int | None, compiled: bool) -> list[Any]:
 @pytest.mark.parametrize("interval", [None, 2000])
 @pytest.mark.parametrize("name", sorted(NETWORKS))
 def test_mapped_networks_are_stepped_to_the_same_cycles(name: str, interval: int | None) -> None:
-    python, compiled = runs(name, interval, compiled=False), runs(name, interval, compiled=True)
+    network = network_of(mapped(name, interval))
+    python, compiled = runs(network, compiled=False), runs(network, compiled=True)
     assert compiled == python
     assert isinstance(python[2], NetworkRun)
 
 
-@pytest.mark.parametrize(("cell", "sequences"), [(nn.GRU, 1), (nn.RNN, 3)])
-def test_loops_are_stepped_to_the_same_cycles(cell: Any, sequences: int) -> None:
-    torch.manual_seed(0)
-
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.cell, self.last = cell(5, 6, batch_first=True), nn.Linear(6, 3)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.last(self.cell(x)[0][:, -1])
-
-    data = torch.randn(8, 4, 5)
-    body = split(lower(Source(nnhw.quantize(Net().eval(), [data]), data[:2], "net").capture())).body
-    with stepped_by(compiled_network):
-        accelerator = map_body(body, "any", Budget(20_000, 100), sequences=sequences)
-    network = network_of(accelerator)
-    assert any(stage.config.late_inputs for stage in network.stages)
-
-    def build() -> tuple[list[Any], Any, Any]:
-        return [stage.config.model() for stage in network.stages], network._sources, network._beats
-
-    for patient in (False, True):
-        python, compiled = both(
-            build, lambda net, patient=patient: net.run(4 * network.i_beats, network.o_beats, 4, LIMIT, patient)
-        )
-        assert compiled == python
-        assert len(python[0]) == 4
-    python, compiled = both(build, lambda net: [net.rest(LIMIT), *[net.frame(LIMIT) for _ in range(5)]])
+@pytest.mark.parametrize(("seed", "behind", "sequences"), [(4, False, 1), (12, False, 3), (10, True, 1), (16, True, 1)])
+def test_loops_are_stepped_to_the_same_cycles(seed: int, behind: bool, sequences: int) -> None:
+    body = split(lower(random_recurrent(seed, behind=behind))).body
+    network = network_of(map_body(body, "board", LARGE, target_interval=200, sequences=sequences))
+    assert network.has_loop
+    python, compiled = runs(network, compiled=False), runs(network, compiled=True)
     assert compiled == python
-    assert all(python[0])
+    assert isinstance(python[2], NetworkRun)
 
 
 def test_python_steps_what_the_source_does_not_know() -> None:

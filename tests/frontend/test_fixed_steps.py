@@ -117,10 +117,16 @@ def test_convolution_in_front_of_a_loop_is_lowered_exactly(bidirectional: bool) 
     np.testing.assert_array_equal(run(lower(graph), [images().numpy()])[0], run(graph, [images().numpy()])[0])
 
 
-def test_mapper_rejects_steps_that_layers_compute() -> None:
+def test_steps_that_layers_compute_are_positions_of_a_map() -> None:
+    step = step_of(split(lower(captured_whole())).body)
+    assert step.positions == 10
+    assert [node.type.shape for node in step.graph.inputs] == [(3, 20), (5, 10, 1)]
+
+
+def test_mapper_rejects_steps_that_layers_compute_in_both_directions() -> None:
     with pytest.raises(MappingError) as caught:
-        step_of(split(lower(captured_whole())).body)
-    assert "its steps are computed from a whole image by the layers in front of it" in str(caught.value)
+        step_of(split(lower(capture(whole(True), images()[:4]))).body)
+    assert "reads the steps that layers compute from the last one to the first" in str(caught.value)
     assert "build these layers and the loop as two models" in str(caught.value)
 
 

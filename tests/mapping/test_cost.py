@@ -114,6 +114,7 @@ ENGINES: dict[str, EngineConfig] = {
     "slice": SliceConfig(2, 4, turns=3, period=20, first=3, count=9),
     "state": StateConfig(np.zeros(20, int), IntType(-32768, 32767), 1),
     "state in logic": StateConfig(np.zeros(8, int), I8, 1),
+    "state of many steps": StateConfig(np.zeros(20, int), IntType(-32768, 32767), 1, steps=100),
     "state of starts": StateConfig(np.random.default_rng(0).integers(-128, 128, 64), I8, 2),
     "sum": SumConfig((I4, I4), (3, -5), 2, 3, 9, None),
     "window": WINDOW,

@@ -14,10 +14,12 @@ from nnhw.driver import Device
 from nnhw.driver.connecting import make_model_link
 from nnhw.engines.state import NEXT, StateConfig
 from nnhw.errors import InputError, MappingError, NnhwError
+from nnhw.families import ICE40
 from nnhw.flow.verification.comparison import compare_stages
 from nnhw.flow.verification.equality import check_equality
 from nnhw.ir import Builder, Graph, Value, one_direction, run
 from nnhw.mapping.budget import Budget
+from nnhw.mapping.cost import accelerator_cost
 from nnhw.mapping.loops import refuse_loops
 from nnhw.mapping.mapper import map_body
 from nnhw.passes import lower, split
@@ -172,6 +174,15 @@ def test_interval_of_a_loop_is_that_of_its_schedule() -> None:
     accelerator = map_body(body, "board", LARGE)
     fastest = max(stage.config.cycles for stage in accelerator.stages)
     assert fastest <= accelerator.schedule.interval_cycles < accelerator.schedule.latency_cycles
+
+
+def test_interval_that_is_asked_for_counts_what_engines_wait_for_each_other() -> None:
+    body = body_of(BODIES["cell"])
+    fastest = map_body(body, "board", LARGE)
+    target = fastest.schedule.interval_cycles + 4
+    found = map_body(body, "board", LARGE, target_interval=target)
+    assert found.schedule.interval_cycles <= target
+    assert accelerator_cost(found, ICE40).lc < accelerator_cost(fastest, ICE40).lc
 
 
 @pytest.mark.parametrize(("seed", "rounds"), BOTH_DIRECTIONS.items())

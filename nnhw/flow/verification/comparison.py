@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnhw import ir
-from nnhw.accelerator import Accelerator
+from nnhw.accelerator import Accelerator, stream_order
 from nnhw.accelerator.execution import execute_all
 from nnhw.accelerator.formats import Codes, as_array
 from nnhw.accelerator.frame_order import FrameOrder
@@ -58,7 +58,8 @@ class Passing:
     def of_values(cls, accelerator: Accelerator, values: Mapping[str, np.ndarray]) -> Passing:
         """Return what must pass for values of the IR, int64 [N, *shape] of each boundary's node."""
         beats = [pack_beats(each.patterns(values[each.node]), each.widths) for each in accelerator.boundaries]
-        return cls(tuple(beats), accelerator.output_format.pack_beats(values[accelerator.output_node]))
+        streamed = stream_order(values[accelerator.output_node])
+        return cls(tuple(beats), accelerator.output_format.pack_stream(streamed))
 
     @classmethod
     def of_graph(cls, accelerator: Accelerator, body: ir.Graph, codes: Codes) -> Passing:
@@ -74,9 +75,11 @@ class Passing:
         return cls(tuple(map(np.concatenate, beats)), np.concatenate([part.outputs for part in parts]))
 
     @classmethod
-    def of_stages(cls, accelerator: Accelerator, codes: Codes) -> Passing:
+    def of_stages(
+        cls, accelerator: Accelerator, codes: Codes, states: Mapping[str, np.ndarray] | None = None
+    ) -> Passing:
         """Return what passes for codes by the golden functions of the engines; see `execute`."""
-        frames = execute_all(accelerator, codes)
+        frames = execute_all(accelerator, codes, states)
         beats = [
             pack_beats(np.concatenate([frame.patterns(each) for frame in frames]), each.widths)
             for each in accelerator.boundaries
@@ -105,6 +108,8 @@ class Passing:
 def boundary_values(body: ir.Graph, codes: Codes, order: FrameOrder | None = None) -> dict[str, np.ndarray]:
     """Return every value of the IR for some codes, by name: [N, *shape], for sequences a row for each step of each.
 
+    Steps that layers compute from a whole image are positions of a map, as in the accelerator.
+
     Parameters
     ----------
     order: order of the steps of all sequences; None: one sequence behind the other.
@@ -116,9 +121,7 @@ def boundary_values(body: ir.Graph, codes: Codes, order: FrameOrder | None = Non
     if body.inputs[0].type.is_sequence:
         steps = step_of(body).values(list(codes))
         return steps if order is None else {name: value[order.rows] for name, value in steps.items()}
-    values: dict[str, np.ndarray] = {}
-    ir.run(body, as_array(codes), observe=values.__setitem__)
-    return values
+    return step_of(body).values_of_images(as_array(codes))
 
 
 def compare_stages(accelerator: Accelerator, body: ir.Graph, codes: Codes) -> tuple[Comparison, ...]:
@@ -130,7 +133,11 @@ def compare_stages(accelerator: Accelerator, body: ir.Graph, codes: Codes) -> tu
     codes: see `nnhw.accelerator.formats.Codes`.
     """
     expected = Passing.of_graph(accelerator, body, codes)
-    return Passing.of_stages(accelerator, codes).compared(accelerator, expected)
+    # The states of all steps, where a frame has several: to begin with, as `execute` finds them by itself.
+    names = [stage.node for stage in accelerator.stages if stage.config.late_inputs]
+    values = boundary_values(body, codes) if names and not accelerator.input_format.headed else {}
+    states = {name: values[name] for name in names if name in values}
+    return Passing.of_stages(accelerator, codes, states).compared(accelerator, expected)
 
 
 def pack_beats(patterns: np.ndarray, widths: Sequence[int]) -> np.ndarray:

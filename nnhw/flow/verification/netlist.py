@@ -131,7 +131,10 @@ def run_netlist(folder: Path, board: Board, clock_hz: int, frames: int, progress
     """
     accelerator = Accelerator.load(folder)
     codes = sample_codes(folder, accelerator, frames)
-    values = boundary_values(ir.load(folder / "lower.ir"), codes)[accelerator.output_node]
+    body = ir.load(folder / "lower.ir")
+    # Of a sequence, each step's result.
+    is_step = accelerator.input_format.headed
+    values = boundary_values(body, codes)[accelerator.output_node] if is_step else ir.run(body, codes)[0]
     with open_netlist(folder, board, clock_hz, progress) as device:
         # Levels of the pins while the device starts may count as a bad frame, which is no fault.
         before = device.status().bad_frames

@@ -75,7 +75,7 @@ struct node {
         struct { num constants, beat; } concat;
         struct { num beats, start, beat, started; } broadcast;
         struct { num left, place, buffered; } shared;
-        struct { num words, chunks, level, beat; } state;
+        struct { num chunks, beats, words, level, beat; } state;
     } is;
 };
 
@@ -114,7 +114,9 @@ static int shared_step(struct node *n, int i_valid, int o_ready) {
 }
 
 static int state_reads(const struct node *n, int head, int o_ready) {
-    return head && n->is.state.level > 0 && (o_ready || !n->valid[0]);
+    // The head stays for the first step of a frame; the steps behind it need none.
+    int begun = head || n->is.state.beat >= n->is.state.chunks;
+    return begun && n->is.state.level > 0 && (o_ready || !n->valid[0]);
 }
 
 static int state_step(struct node *n, const uint8_t *i, int o_ready) {
@@ -122,7 +124,7 @@ static int state_step(struct node *n, const uint8_t *i, int o_ready) {
     int write = i[1] && n->is.state.level < n->is.state.words;
     if (o_ready || !before) n->valid[0] = read;
     n->is.state.level += write - read;
-    if (read) n->is.state.beat = next(n->is.state.beat, n->is.state.chunks);
+    if (read) n->is.state.beat = next(n->is.state.beat, n->is.state.beats);
     return write || read || before != n->valid[0];
 }
 
@@ -351,7 +353,7 @@ struct net *net_new(int models, int wires) {
     return net;
 }
 
-static const int PARAMETERS[] = {4, 2, 2, 9, 2, 0, 3, 3, 4, 0, 4, 1, 2, 1, 3};
+static const int PARAMETERS[] = {4, 2, 2, 9, 2, 0, 3, 3, 4, 0, 4, 1, 2, 1, 4};
 
 // Add the model behind the others; `numbers` are its parameters and, for a row, those of its pipeline behind them.
 void net_add(struct net *net, int kind, int inputs, const int *in, int outputs, const int *out, const num *numbers,

@@ -142,7 +142,7 @@ def _(model: SharedModel) -> Numbers:
 
 @numbers_of.register
 def _(model: StateModel) -> Numbers:
-    return (model.words, model.chunks, model.level), ()
+    return (model.chunks, model.beats, model.words, model.level), ()
 
 
 _POINTER, _NUMBER, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int

@@ -50,9 +50,11 @@ def fifo_parts(config: FifoConfig) -> Inventory:
 
 
 def state_parts(config: StateConfig) -> Inventory:
-    """List a state's memory: a FIFO, a counter of beats, and a ROM of the start with a multiplexer."""
+    """List a state's memory: a FIFO, counters of beats and steps, and a ROM of the start with a multiplexer."""
     starts = rom_parts(encode(config.start, config.element).reshape(config.chunks, config.lanes), True)
     counted = counter(config.chunks) + luts(config.memory.width + 4) + state(1)
+    if config.steps > 1:
+        counted += counter(config.steps) + luts(2)
     return fifo_parts(config.memory) + counted + starts
 
 
