@@ -409,7 +409,7 @@ def _advance(stage: BuildStage, job: Job, wait: Callable[[], None] = lambda: Non
     if folder.is_foreign(stage.name):
         job.progress.note(f"{stage.name}: made again, as this user's nnhw did not make what is there")
     start = time.monotonic()
-    with job.progress.stage(stage.name), folder.staging(stage.name) as staged:
+    with job.progress.stage(stage.name, _seconds(folder).get(stage.name)), folder.staging(stage.name) as staged:
         with folder.reading(*stage.reads):
             stage.run(job, staged)
         wait()
@@ -426,9 +426,13 @@ def _advance(stage: BuildStage, job: Job, wait: Callable[[], None] = lambda: Non
 
 def _record_seconds(folder: BuildFolder, stage: str, seconds: float) -> None:
     """Keep how long each stage took when it last ran; no artefact depends on it."""
+    write_json(folder.path / TIMING, {**_seconds(folder), stage: round(seconds, 3)})
+
+
+def _seconds(folder: BuildFolder) -> dict[str, float]:
+    """Return the seconds that each stage took when it last ran."""
     path = folder.path / TIMING
-    timing = read_json(path) if path.is_file() else {}
-    write_json(path, {**timing, stage: round(seconds, 3)})
+    return read_json(path) if path.is_file() else {}
 
 
 def _finish(job: Job) -> Build:
