@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
 
 from nnhw.errors import InputError
 
 SUFFIXES = (".py", ".pt2", ".ir", ".onnx", ".tflite")
 """Suffixes of the files that hold a model."""
+DEFAULT_MODEL = "model"
+"""Name of the model in a Python file where none is given."""
 
 
 def split_name(source: str) -> tuple[Path, str | None]:
@@ -18,6 +21,18 @@ def split_name(source: str) -> tuple[Path, str | None]:
     if colon and name.isidentifier() and file.endswith(SUFFIXES):
         return Path(file), name
     return Path(source), None
+
+
+def identifier(text: str) -> str:
+    """Return a name that is safe in files, hardware and text: letters, digits and underscores."""
+    cleaned = re.sub(r"\W", "_", text, flags=re.ASCII)
+    return cleaned if cleaned[:1].isalpha() else f"m_{cleaned}"
+
+
+def model_name(source: str) -> str:
+    """Return the name of the model in FILE or FILE:NAME, without reading the file."""
+    path, name = split_name(source)
+    return identifier(path.stem if name in (None, DEFAULT_MODEL) else f"{path.stem}_{name}")
 
 
 def check_model_file(source: str) -> None:

@@ -76,6 +76,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "flow/test_gates.py::test_gates_equal_reference_from_ir_to_golden_stages": ("slow",),
     "flow/test_gates.py::test_products_go_to_dsp_blocks_where_there_are_any": ("slow",),
     "flow/test_measuring.py": ("rtl", "synth", "pnr", "slow"),
+    "flow/test_model_file.py": ("slow",),
     "flow/test_netlist.py": ("rtl", "synth", "pnr", "slow"),
     "flow/test_normalized.py::test_normalized_networks_equal_reference_in_rtl": ("rtl", "synth", "slow"),
     "flow/test_normalized.py::test_random_normalized_networks_equal_reference_from_ir_to_golden_stages": ("slow",),

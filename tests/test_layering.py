@@ -39,7 +39,7 @@ KNOWS: dict[str, set[str]] = {
         *("ir", "engines", "accelerator", "protocol", "boards", "nn", "frontend", "passes", "mapping", "hdl"),
         *("driver", "export", "families", "links", "model_files", "rewrites", "sensors"),
     },
-    "fitting": {"boards", "flow", "frontend", "ir", "nn", "passes"},
+    "fitting": {"boards", "flow", "frontend", "ir", "model_files", "nn", "passes"},
     "searching": {"boards", "flow", "frontend", "ir", "model_files", "nn", "passes"},
     "dynamo": {"accelerator", "boards", "driver", "flow", "frontend", "nn"},
     "cli": {"fitting", "flow", "boards", "searching"},

@@ -93,7 +93,8 @@ def fit(
     NnhwError: what stands in the way of capturing or lowering the network as it is. Of other widths it is the reason
         why their trials do not fit.
     """
-    from nnhw.frontend.source import Source, identifier
+    from nnhw.frontend.source import Source
+    from nnhw.model_files import identifier
     from nnhw.nn.given import class_name
 
     shown = shown_progress(progress)

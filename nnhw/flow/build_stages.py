@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,7 @@ class Job:
     base: finished build whose layout is reused if the new build differs from it only in the contents of memories;
         None: there is none.
     is_mapped: whether the network will be mapped, so that one that is far too large for the board is refused at once.
+    watched: makes a context in which the model's program runs; see `nnhw.flow.models.model_file`.
     """
 
     folder: BuildFolder
@@ -53,6 +55,7 @@ class Job:
     source: Source | None = None
     base: Base | None = None
     is_mapped: bool = False
+    watched: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def path(self, name: str) -> Path:
         """Return the path of an artefact of an earlier stage."""
@@ -132,7 +135,8 @@ def capture(job: Job, out: Path) -> None:
     if job.source is None:
         raise InputError("the stage 'capture' needs a model; give one, or start from a later stage")
     source = job.source
-    captured = source.capture_quantizers()
+    with job.watched():
+        captured = source.capture_quantizers()
     if job.is_mapped:
         try:
             refuse_on_board(captured.graph, job.board)
@@ -140,7 +144,8 @@ def capture(job: Job, out: Path) -> None:
             error.graph = None if source.rewrites else captured.graph
             raise
     samples = samples_of(source.example_input, captured.graph)
-    own = source.own_answers(captured, samples)
+    with job.watched():
+        own = source.own_answers(captured, samples)
     graph, rewritten = apply_rewrites(captured.graph, source.rewrites, samples)
     ir.save(graph, out / "capture.ir")
     answers = {"torch": own.own} | ({} if own.double is None else {"torch_float64": own.double})

@@ -24,14 +24,15 @@ from nnhw.flow.build_stages import (
 )
 from nnhw.flow.folder.build_folder import BuildFolder, read_json, write_json
 from nnhw.flow.folder.manifest import read_fact
-from nnhw.flow.models.calibrate import Calibration, given_data, quantize_source
+from nnhw.flow.models.calibrate import Calibration, given_data
+from nnhw.flow.models.model_file import ModelFile
 from nnhw.flow.options import Options, make_options
 from nnhw.flow.report import make_report
 from nnhw.flow.tools.beside import Beside
 from nnhw.flow.tools.cache import Cache
 from nnhw.flow.tools.progress import NamedProgress, Progress, SilentProgress, shown_progress
 from nnhw.flow.tools.storage import check_folder_place
-from nnhw.model_files import check_model_file
+from nnhw.model_files import check_model_file, identifier, model_name
 from nnhw.notebook import facts_table
 
 ARTICLES = {"image": "an image", "step": "a step"}
@@ -209,7 +210,7 @@ def build(
     A build waits while another one writes into the same folder.
     """
     check_stages(start_from, stop_at)
-    from nnhw.frontend.source import Source, identifier, sensed
+    from nnhw.frontend.source import Source, sensed
     from nnhw.nn.given import class_name
 
     shown = shown_progress(progress)
@@ -244,7 +245,7 @@ def build(
 
 
 def run_build(
-    source: Source | None,
+    source: Source | ModelFile | None,
     name: str,
     board: str,
     options: Options,
@@ -258,7 +259,8 @@ def run_build(
 
     Parameters
     ----------
-    source: the model; may be None when `start_from` is a later stage.
+    source: the model; of a `ModelFile`, the program is run only where it may have changed. May be None when
+        `start_from` is a later stage.
     """
     found = _board_with_link(board, options)
     progress = progress or SilentProgress()
@@ -269,13 +271,28 @@ def run_build(
     with BuildFolder.lend(path, name, found.name, progress.note) as folder:
         base = _base(options, folder, selected)
         is_mapped = any(stage.name == "map" for stage in selected)
-        job = Job(folder, found, options, progress, source, base, is_mapped)
+        model, file = (None, source) if isinstance(source, ModelFile) else (source, None)
+        job = Job(folder, found, options, progress, model, base, is_mapped)
         # A build without frames or without a simulator has no files of `simulate`, and no later stage reads them.
         for earlier in STAGE_NAMES[: STAGE_NAMES.index(start_from)]:
             if earlier not in ("simulate", "sense"):
                 folder.require(earlier)
+        if file is not None:
+            capture, *selected = selected
+            _capture_file(file, capture, job)
         _run_stages(selected, job)
         return _finish(job)
+
+
+def _capture_file(file: ModelFile, capture: BuildStage, job: Job) -> None:
+    """Run `capture` with the model of a file, unless nothing that it depends on has changed since it ran."""
+    folder, key = job.folder, stage_key(capture, job)
+    is_own = folder.is_intact(capture.name) and not folder.is_foreign(capture.name)
+    if is_own and file.is_captured(folder.files(capture.name), key):
+        job.progress.note(f"{capture.name}: unchanged")
+        return
+    _advance(capture, dataclasses.replace(job, source=file.load(job.progress), watched=file.watched))
+    file.keep(folder.files(capture.name), key)
 
 
 def _folder(out: Path | str | None, name: str, board: Board) -> Path:
@@ -385,7 +402,7 @@ def _is_current(stage: BuildStage, job: Job) -> bool:
 def _advance(stage: BuildStage, job: Job, wait: Callable[[], None] = lambda: None) -> None:
     """Run one stage unless its files are up to date.
 
-    `capture` always runs: only its result tells whether the model has changed.
+    `capture` always runs: only its result tells whether the model has changed. See `_capture_file`.
 
     Parameters
     ----------
@@ -399,7 +416,7 @@ def _advance(stage: BuildStage, job: Job, wait: Callable[[], None] = lambda: Non
     if folder.is_foreign(stage.name):
         job.progress.note(f"{stage.name}: made again, as this user's nnhw did not make what is there")
     start = time.monotonic()
-    with job.progress.stage(stage.name), folder.staging(stage.name) as staged:
+    with job.progress.stage(stage.name, _seconds(folder).get(stage.name)), folder.staging(stage.name) as staged:
         with folder.reading(*stage.reads):
             stage.run(job, staged)
         wait()
@@ -416,9 +433,13 @@ def _advance(stage: BuildStage, job: Job, wait: Callable[[], None] = lambda: Non
 
 def _record_seconds(folder: BuildFolder, stage: str, seconds: float) -> None:
     """Keep how long each stage took when it last ran; no artefact depends on it."""
+    write_json(folder.path / TIMING, {**_seconds(folder), stage: round(seconds, 3)})
+
+
+def _seconds(folder: BuildFolder) -> dict[str, float]:
+    """Return the seconds that each stage took when it last ran."""
     path = folder.path / TIMING
-    timing = read_json(path) if path.is_file() else {}
-    write_json(path, {**timing, stage: round(seconds, 3)})
+    return read_json(path) if path.is_file() else {}
 
 
 def _finish(job: Job) -> Build:
@@ -472,7 +493,7 @@ def build_file(
     """
     progress = progress or SilentProgress()
     check_stages(start_from, stop_at)
-    source = None
+    source: ModelFile | None = None
     if start_from == STAGE_NAMES[0]:
         # To import torch and to load the model takes seconds, so all that is cheap to find is said before.
         check_model_file(file)
@@ -480,25 +501,9 @@ def build_file(
         if options.base is not None:
             BuildFolder.open(options.base)
         Cache.default()
-        with progress.stage("load"):
-            source = _load(file)
-        if calibration is not None:
-            with progress.stage("quantize"):
-                source = quantize_source(source, calibration, progress)
+        source = ModelFile(file, calibration)
     elif calibration is not None:
         raise InputError(f"calibration data is used by the stage 'capture'; start from it instead of '{start_from}'")
-    name = source.name if source else model_name(file)
-    return run_build(source, name, board, options, out=out, start_from=start_from, stop_at=stop_at, progress=progress)
-
-
-def model_name(file: str) -> str:
-    """Return the name that the model of a file has, without reading the file."""
-    path, _, name = file.partition(":")
-    stem = Path(path).stem
-    return f"{stem}_{name}" if name and name != "model" else stem
-
-
-def _load(file: str) -> Source:
-    from nnhw.frontend import load_source
-
-    return load_source(file)
+    return run_build(
+        source, model_name(file), board, options, out=out, start_from=start_from, stop_at=stop_at, progress=progress
+    )

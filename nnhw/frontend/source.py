@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-import re
+import random
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ from torch.export import ExportedProgram
 
 from nnhw.errors import InputError, ModelFileError, NnhwError
 from nnhw.ir import Graph
-from nnhw.model_files import check_model_file, split_name
+from nnhw.model_files import DEFAULT_MODEL, check_model_file, identifier, model_name, split_name
 from nnhw.nn.sensors import FrontLayer, SensorModel
 
 from .agreement import Captured, OwnAnswers, own_answers
@@ -32,8 +32,8 @@ from .doors import EXTRAS, SUFFIXES, load_file
 from .export import checked_example
 from .locations import Lines, error_location
 
-DEFAULT_MODEL = "model"
 REWRITES = "rewrites"
+_SEED = 0
 EXAMPLE = "example_input"
 
 
@@ -119,17 +119,10 @@ def load_source(source: str | Path) -> Source:
     path, name = split_name(str(source))
     if path.suffix == ".pt2":
         program = load_archive(path)
-        return Source(program, random_input(program), identifier(path.stem), is_random=True)
+        return Source(program, random_input(program), model_name(str(source)), is_random=True)
     if path.suffix in SUFFIXES:
-        title = identifier(path.stem if name is None else f"{path.stem}_{name}")
-        return Source(*load_file(path, name), title, is_random=True)
+        return Source(*load_file(path, name), model_name(str(source)), is_random=True)
     return _from_python(path, name)
-
-
-def identifier(text: str) -> str:
-    """Return a name that is safe in files, hardware and text: letters, digits and underscores."""
-    cleaned = re.sub(r"\W", "_", text, flags=re.ASCII)
-    return cleaned if cleaned[:1].isalpha() else f"m_{cleaned}"
 
 
 def _from_python(path: Path, name: str | None) -> Source:
@@ -142,7 +135,7 @@ def _from_python(path: Path, name: str | None) -> Source:
         )
     example = _member(module, path, EXAMPLE)
     example = checked_example(torch.from_numpy(example) if isinstance(example, np.ndarray) else example)
-    title = identifier(path.stem if name in (None, DEFAULT_MODEL) else f"{path.stem}_{name}")
+    title = model_name(f"{path}:{name}" if name else str(path))
     lines = places.lines(model) if isinstance(model, nn.Module) else {}
     return sensed(Source(model, example, title, lines, _rewrites_in(module, path)))
 
@@ -174,7 +167,7 @@ def execute(path: Path) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     # As Python does for a program: its folder first, so that it can import modules beside it.
-    with first_on_path(path.resolve().parent), _registered(title, module):
+    with first_on_path(path.resolve().parent), _registered(title, module), _seeded():
         try:
             spec.loader.exec_module(module)
         # A model's file is a program: it may also call sys.exit.
@@ -203,6 +196,21 @@ def first_on_path(folder: Path) -> Iterator[None]:
         yield
     finally:
         sys.path[:] = before
+
+
+@contextmanager
+def _seeded() -> Iterator[None]:
+    """Let a program that seeds no generator of random numbers make the same model each time it is run."""
+    kept = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        random.seed(_SEED)
+        np.random.seed(_SEED)
+        torch.manual_seed(_SEED)
+        try:
+            yield
+        finally:
+            random.setstate(kept[0])
+            np.random.set_state(kept[1])
 
 
 @contextmanager

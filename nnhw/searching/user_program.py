@@ -17,8 +17,8 @@ from torch import nn
 from nnhw.errors import InputError
 from nnhw.frontend.birthplaces import Birthplaces
 from nnhw.frontend.export import checked_example
-from nnhw.frontend.source import Source, execute, first_on_path, identifier
-from nnhw.model_files import check_exists
+from nnhw.frontend.source import Source, execute, first_on_path
+from nnhw.model_files import check_exists, identifier
 
 from .user_sources import digest
 

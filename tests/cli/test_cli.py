@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import os
 import re
 import subprocess
 import sys
@@ -437,3 +439,18 @@ def test_cli_shows_its_help_without_arguments(command: tuple[str, ...]) -> None:
 
 def test_cli_help_lists_the_exit_codes() -> None:
     assert "Exit codes: 0 success; 1 refused or failed; 2 usage" in " ".join(nnhw_command("--help").output.split())
+
+
+def test_cli_sets_up_its_process_unless_the_user_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = gc.get_threshold()
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    try:
+        cli._use_less_time()
+        assert gc.get_threshold() == cli.COLLECTED
+    finally:
+        gc.set_threshold(*before)
+    assert os.environ["OMP_WAIT_POLICY"] == "passive"
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    cli._use_less_time()
+    gc.set_threshold(*before)
+    assert os.environ["OMP_WAIT_POLICY"] == "active"

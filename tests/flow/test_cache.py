@@ -186,3 +186,14 @@ def test_cache_key_is_the_same_everywhere() -> None:
     assert cache_key(b=["x", "y"], a="1") == cache_key(a="1", b=["x", "y"])
     assert cache_key(a=b"1") != cache_key(a="1")
     assert cache_key(a="1") == "1d44fabdfd95be66d9e9675533c11bb688abc2b3cf5e832151c0cb6464ce5e46"
+
+
+def test_cache_drops_an_entry_for_another(cache: Cache, tmp_path: Path, into: Path) -> None:
+    cache.drop(KEY)  # there is none
+    store(cache, tmp_path / "one", KEY, a="1")
+    cache.drop(KEY)
+    assert cache.find(KEY) is None
+    store(cache, tmp_path / "two", KEY, a="2")
+    assert cache.fetch(KEY, into)
+    assert (into / "a").read_text() == "2"
+    Cache(None).drop(KEY)

@@ -19,10 +19,11 @@ from nnhw.flow import pipeline
 from nnhw.flow.build_stages import STAGE_NAMES, STAGES, Job, dependents
 from nnhw.flow.folder.build_folder import MANIFEST, BuildFolder, read_json
 from nnhw.flow.options import Options, load_overrides
-from nnhw.flow.pipeline import Build, build_file, model_name
+from nnhw.flow.pipeline import Build, build_file
 from nnhw.flow.tools.processes import ToolRun
 from nnhw.flow.tools.processes import run as run_tool
 from nnhw.flow.tools.progress import SilentProgress
+from nnhw.model_files import model_name
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / "docs" / "report.schema.json").read_text(encoding="utf-8"))

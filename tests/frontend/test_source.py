@@ -11,8 +11,8 @@ from nnhw import model_files
 from nnhw.errors import CaptureError, InputError
 from nnhw.frontend import Source, load_source
 from nnhw.frontend.doors import SUFFIXES
-from nnhw.frontend.source import identifier
 from nnhw.ir import run
+from nnhw.model_files import identifier
 
 MODEL = """\
 import torch

@@ -65,7 +65,8 @@ def export_c(
     ------
     ExportError: an operator that has no C. BuildError: the folder cannot be written. NnhwError: see `nnhw.build`.
     """
-    from nnhw.frontend.source import Source, identifier
+    from nnhw.frontend.source import Source
+    from nnhw.model_files import identifier
     from nnhw.nn.given import class_name
 
     source = Source(model, example_input, identifier(name or class_name(model).lower()))

@@ -85,6 +85,11 @@ class Cache:
         """Return the folder of an entry, for files that are used where they are, or None; see `fetch`."""
         return None if self._read(key) is None else self._entry(key)
 
+    def drop(self, key: str) -> None:
+        """Remove an entry, if there is one, for another to be kept in its place."""
+        if self.folder is not None:
+            shutil.rmtree(self._entry(key), ignore_errors=True)
+
     def _read(self, key: str) -> dict[str, bytes] | None:
         """Return the files of an entry, or None where there is none. A damaged entry is removed."""
         if self.folder is None or not (entry := self._entry(key)).is_dir():

@@ -17,8 +17,13 @@ if TYPE_CHECKING:
 class Progress(Protocol):
     """The interface through which long actions report their progress."""
 
-    def stage(self, name: str) -> contextlib.AbstractContextManager[None]:
-        """Return a context manager around an action; at its end the seconds that it took are shown."""
+    def stage(self, name: str, last_s: float | None = None) -> contextlib.AbstractContextManager[None]:
+        """Return a context manager around an action; at its end the seconds that it took are shown.
+
+        Parameters
+        ----------
+        last_s: seconds that it took when it last ran, which a live display shows meanwhile; None: not known.
+        """
 
     def note(self, text: str) -> None:
         """Show a line that stays on the screen."""
@@ -68,7 +73,7 @@ def noted(part: str, progress: Progress, period_s: float = 2.0) -> Iterator[None
 class SilentProgress:
     """A progress that shows nothing."""
 
-    def stage(self, name: str) -> contextlib.AbstractContextManager[None]:
+    def stage(self, name: str, last_s: float | None = None) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
     def note(self, text: str) -> None:
@@ -79,25 +84,20 @@ class SilentProgress:
 
 
 class PlainProgress:
-    """Lines for a log: no cursor movements, one line for an action, at most one every `period_s` for an advance.
+    """Lines for a log: no cursor movements, one line for an action, none for an advance.
 
     The line of an action begins when the action does. Its seconds end that line, or are on a line of their own where
     something else was said meanwhile.
     """
 
-    def __init__(self, stream: IO[str] | None = None, period_s: float = 5.0) -> None:
+    def __init__(self, stream: IO[str] | None = None) -> None:
         self.stream = stream or sys.stderr
-        self.period_s = period_s
-        self._name = ""
-        self._last = 0.0
         self._is_open = False
         """Whether the last line is that of an action, without an end yet."""
 
     @contextlib.contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        outer, self._name, start = self._name, name, time.monotonic()
-        # The first line of an advance comes after a period, not at once.
-        self._last = start
+    def stage(self, name: str, last_s: float | None = None) -> Iterator[None]:
+        start = time.monotonic()
         self._print(f"{name} ...", end="")
         self._is_open = True
         try:
@@ -109,16 +109,12 @@ class PlainProgress:
                 self._print(f"{name}: {seconds}")
         finally:
             self._end_line()
-            self._name = outer
 
     def note(self, text: str) -> None:
         self._print(text)
 
     def advance(self, done: int, total: int, what: str = "") -> None:
-        now = time.monotonic()
-        if now - self._last >= self.period_s:
-            self._last = now
-            self._print(f"{self._name}: {done} of {total}{f' {what}' if what else ''}")
+        pass
 
     def _print(self, text: str, end: str = "\n") -> None:
         self._end_line()
@@ -131,7 +127,10 @@ class PlainProgress:
 
 
 class RichProgress:
-    """A live display: a spinner with the seconds for each running action, a bar where a count is known."""
+    """A live display: a spinner with the seconds for each running action, and a bar where a count is known.
+
+    Beside it stands how long it may still take: what the count tells, or the seconds that it took last time.
+    """
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -140,10 +139,10 @@ class RichProgress:
         self._names: dict[int, str] = {}
 
     @contextlib.contextmanager
-    def stage(self, name: str) -> Iterator[None]:
+    def stage(self, name: str, last_s: float | None = None) -> Iterator[None]:
         start = time.monotonic()
         with self._display() as bars:
-            task = bars.add_task(name, total=None)
+            task = bars.add_task(name, total=None, left="" if last_s is None else f"{last_s:.0f} s last time")
             self._tasks.append(task)
             self._names[task] = name
             try:
@@ -158,9 +157,11 @@ class RichProgress:
 
     def advance(self, done: int, total: int, what: str = "") -> None:
         if self._bars is not None and self._tasks:
-            task = self._tasks[-1]
-            shown = f"{self._names[task]}: {what}" if what else self._names[task]
-            self._bars.update(task, completed=done, total=total, description=shown)  # type: ignore[arg-type]
+            name = self._names[self._tasks[-1]]
+            task = self._bars.tasks[[task.id for task in self._bars.tasks].index(self._tasks[-1])]  # type: ignore[arg-type]
+            left = f", {(task.elapsed or 0) * (total - done) / done:.0f} s left" if 0 < done < total else ""
+            shown = f"{name}: {what}" if what else name
+            self._bars.update(task.id, completed=done, total=total, left=f"{done} of {total}{left}", description=shown)
 
     @contextlib.contextmanager
     def _display(self) -> Iterator[Bars]:
@@ -170,7 +171,10 @@ class RichProgress:
             return
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        columns = (
+            *(SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()),
+            TextColumn("{task.fields[left]}", style="dim"),
+        )
         with Progress(*columns, console=self.console, transient=True) as bars:
             self._bars = bars
             try:
@@ -194,7 +198,7 @@ class NamedProgress:
         self._name = ""
 
     @contextlib.contextmanager
-    def stage(self, name: str) -> Iterator[None]:
+    def stage(self, name: str, last_s: float | None = None) -> Iterator[None]:
         start, outer, self._name = time.monotonic(), self._name, name
         try:
             yield

@@ -13,6 +13,8 @@ import nnhw
 PACKAGE = Path(nnhw.__file__).parent
 _BESIDE = {"_sim": "sim", "_boards": "boards"}
 """Folders of an installed package --> where a checkout has them: beside the package."""
+_BLOCKS = ("body", "handlers", "cases", "orelse", "finalbody")
+"""Fields of the nodes of a source that hold statements, or `except` and `case` with statements in them."""
 
 
 @cache
@@ -74,6 +76,7 @@ def _takes_part(path: Path) -> bool:
     return path.suffix != ".pyc" and not any(part == "__pycache__" or part.startswith(".") for part in path.parts)
 
 
+@cache
 def _path_of(name: str, package: Path) -> Path | None:
     """Return the file of a module of the package; None for a name in a module."""
     path = package.joinpath(*name.split(".")[1:])
@@ -100,8 +103,8 @@ def _names(path: Path, package: Path) -> Iterator[str]:
 
 
 def _run(tree: ast.AST, only_at_import: bool) -> Iterator[ast.AST]:
-    """Yield the nodes of a source that can run, without those inside functions if `only_at_import`."""
-    for node in ast.iter_child_nodes(tree):
+    """Yield the statements of a source that can run, without those inside functions if `only_at_import`."""
+    for node in _inner(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
             yield from (part for other in node.orelse for part in (other, *_run(other, only_at_import)))
             continue
@@ -109,6 +112,12 @@ def _run(tree: ast.AST, only_at_import: bool) -> Iterator[ast.AST]:
             continue
         yield node
         yield from _run(node, only_at_import)
+
+
+def _inner(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements right inside of a node, and its parts that hold some: no expression holds any."""
+    for field in _BLOCKS:
+        yield from getattr(node, field, ())
 
 
 def files_hash(files: Mapping[str, Path]) -> str:
