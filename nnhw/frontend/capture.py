@@ -47,6 +47,7 @@ from .sequences import plain
 from .translator import QUANTIZE, RESCALE, Handler, Translator, Unquantized
 from .trial_calls import check_calls, check_guards
 from .values import Block, Codes, StepsFirst, TracedConstant
+from .written import Written, find_quantizers
 
 HANDLERS: dict[str, Handler] = {
     **quantizers.HANDLERS,
@@ -104,13 +105,14 @@ def capture_quantizers(
     """
     if isinstance(model, GraphModel):
         return Captured(dataclasses.replace(model.graph, name=name), (), model)
-    own, program, translator, graph = _translated(model, example_input, name, lines)
+    own, program, translator, graph, written = _translated(model, example_input, name, lines)
     if isinstance(own, nn.Module) and example_input is not None:
         check_calls(own, example_input)
-    captured = Captured(graph, tuple(_quantizers(program.graph.nodes, translator)), own)
-    if is_foreign(model):
+    traced = own if written is None else program
+    captured = Captured(graph, tuple(_quantizers(program.graph.nodes, translator)), traced, written)
+    if is_foreign(model) or written is not None:
         example = random_input(program) if example_input is None else example_input.detach().cpu()
-        evaluator, images = door_of(model).evaluator(model), probes(graph, example.numpy())
+        evaluator, images = captured.own_evaluator(model), probes(graph, example.numpy())
         # First the rules of single quantizers, whose message names the cause; then codes and results of the whole
         # model.
         compare_conventions(captured, evaluator, images)
@@ -125,14 +127,18 @@ def check_structure(model: nn.Module, example_input: torch.Tensor) -> None:
 
 def _translated(
     model: nn.Module | ExportedProgram, example_input: torch.Tensor | None, name: str, lines: Lines
-) -> tuple[nn.Module | ExportedProgram, ExportedProgram, Translator, Graph]:
-    """Return (the model behind its door, its trace, the translator of that, the graph)."""
+) -> tuple[nn.Module | ExportedProgram, ExportedProgram, Translator, Graph, Written | None]:
+    """Return (the model behind its door, its trace, the translator of that, the graph, its own quantizers)."""
     _check_model(model)
     # From here on every model is one of PyTorch with nnhw's quantizers.
     own = door_of(model).traceable(model, example_input, lines)
     program = own if isinstance(own, ExportedProgram) else _exported(own, example_input, lines)
     if isinstance(model, ExportedProgram) and example_input is not None:
         checked_example(example_input)
+    traced = program
+    written = None if is_foreign(model) else find_quantizers(program, example_input, lines)
+    if written is not None:
+        program = written.marked
     keys = _keys(program)
     translator = Translator(name, HANDLERS, lines)
     _add_arguments(translator, program)
@@ -152,8 +158,8 @@ def _translated(
     graph = verify(translator.finish(nodes[-1], keys))
     # After translation, whose messages about the model are the clearer ones.
     if isinstance(own, nn.Module) and example_input is not None:
-        check_guards(program)
-    return own, program, translator, graph
+        check_guards(traced)
+    return own, program, translator, graph, written
 
 
 def _check_model(model: nn.Module | ExportedProgram) -> None:

@@ -60,11 +60,13 @@ class Evaluation:
     result: [N, *shape]; several are joined, [N, elements].
     calls: calls of all quantizers in order, also those of weights.
     steps: number of steps, where images are sequences.
+    roundings: how many roundings at most a value is off its code times the scale.
     """
 
     result: np.ndarray
     calls: tuple[QuantizerCall, ...]
     steps: int = 1
+    roundings: float = 1.0
 
 
 class Recorder(TorchDispatchMode):

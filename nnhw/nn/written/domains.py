@@ -1,0 +1,321 @@
+"""Which numbers the values of a traced model can be, from its operations alone: no image is looked at.
+
+    round(clamp(x, 0, 1) * 3) / 3      --> 0, 1/3, 2/3, 1
+    where(x >= t, a, -a)               --> -a, a
+    clamp(round(x / s), -8, 7) * s     --> -8 s .. 7 s
+
+Values that begin as anything become few by rounding, signs and comparisons; what follows is torch's own operator,
+called with all of these numbers in float64.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from nnhw.nn.kinds import CONCATS, MOVES, operation
+
+from .watching import only_computes, widened
+
+MOST = 1 << 16
+"""Most numbers that a value may have and still be one of few: codes of 16 bits."""
+
+
+@dataclass(frozen=True)
+class Between:
+    """Any number within bounds, ends included."""
+
+    low: float = -math.inf
+    high: float = math.inf
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the greatest number."""
+        return self.low, self.high
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Multiples of a step within bounds, of which one at least is infinite.
+
+    Parameters
+    ----------
+    step: above 0.
+    offset: added to each multiple.
+    """
+
+    step: float
+    offset: float
+    low: float
+    high: float
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the greatest number."""
+        return self.low, self.high
+
+
+@dataclass(frozen=True, eq=False)
+class Few:
+    """One of some numbers.
+
+    Parameters
+    ----------
+    numbers: [N], ascending, each one once; float64, int64 or bool.
+    """
+
+    numbers: Tensor
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the greatest number."""
+        return float(self.numbers[0]), float(self.numbers[-1])
+
+
+Domain = Between | Steps | Few
+
+_ROUNDINGS = frozenset({"round", "floor", "ceil", "trunc", "fix"})
+_SIGNS = frozenset({"sign", "sgn"})
+_CONDITIONS = frozenset(
+    {
+        *("gt", "ge", "lt", "le", "eq", "ne", "logical_and", "logical_or", "logical_xor", "logical_not"),
+        *("isnan", "isinf", "isfinite", "signbit"),
+    }
+)
+IMITATIONS = frozenset({"fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine"})
+MAKES_FEW = _ROUNDINGS | _SIGNS | _CONDITIONS | IMITATIONS
+"""Operations that make few numbers of many."""
+CASTS = frozenset({"to", "_to_copy", "type_as", "detach", "alias", "clone", "contiguous", "lift_fresh_copy"})
+_RISING = frozenset(
+    {
+        *("relu", "relu6", "hardtanh", "clamp", "clamp_min", "clamp_max", "clip", "sigmoid", "tanh", "hardsigmoid"),
+        *("add", "sub", "mul", "div", "neg", "rsub", "exp", "sqrt", "softplus", "elu", "leaky_relu", "maximum"),
+        *("minimum", "atan", "erf", "abs", "square", "hardshrink", "softshrink", "threshold"),
+    }
+)
+"""Operations of which bounds follow from the corners of the operands' bounds; `_corners` adds 0 where they turn."""
+_TURNING = frozenset({"abs", "square"})
+
+
+def domains(module: fx.GraphModule, constants: Mapping[fx.Node, Tensor]) -> dict[fx.Node, Domain]:
+    """Return which numbers each computed value can be.
+
+    Parameters
+    ----------
+    constants: values that depend on no image, floats in float64.
+    """
+    found: dict[fx.Node, Domain] = {}
+    modules = dict(module.named_modules())
+    for node in module.graph.nodes:
+        operands = [operand for operand in node.all_input_nodes if operand in found]
+        if node.op == "placeholder":
+            found[node] = Between()
+        elif node.op == "call_function" and operands:
+            with torch.no_grad():
+                found[node] = _domain(node, operation(node, modules), operands, found, constants)
+    return found
+
+
+def _domain(
+    node: fx.Node,
+    name: str,
+    operands: Sequence[fx.Node],
+    found: Mapping[fx.Node, Domain],
+    constants: Mapping[fx.Node, Tensor],
+) -> Domain:
+    given = [found[operand] for operand in operands]
+    if name in CONCATS or name in MOVES - CASTS:
+        return _moved(node, name, given, operands, constants)
+    if name in _CONDITIONS:
+        return Few(torch.tensor([False, True]))
+    if name in _SIGNS:
+        return _signs(given[0])
+    if name == "fake_quantize_per_tensor_affine":
+        return _imitated(node, constants)
+    if name == "quantize":
+        return Between()
+    if name in _ROUNDINGS and len(operands) == 1 and not isinstance(given[0], Few) and len(node.args) == 1:
+        return _rounded(node, given[0])
+    call = _Called(node, constants)
+    if not (only_computes(node.target) and (torch.Tag.pointwise in node.target.tags or name in CASTS)):  # type: ignore[union-attr]
+        return Between()
+    # Constants that differ by channel give each channel numbers of its own.
+    if any(not _is_one_number(constants[operand]) for operand in node.all_input_nodes if operand in constants):
+        return _bounded(call, name, operands, given)
+    few = [one for one in given if isinstance(one, Few)]
+    if len(few) == len(given):
+        return _evaluated(call, operands, few)
+    if len(operands) == 1 and isinstance(given[0], Steps):
+        return _stepped(call, name, operands[0], given[0])
+    if name == "where" and isinstance(node.args[0], fx.Node) and node.args[0] in operands:
+        return _chosen(node, found, constants)
+    return _bounded(call, name, operands, given)
+
+
+class _Called:
+    """An operator that can be called with numbers in place of its computed operands."""
+
+    def __init__(self, node: fx.Node, constants: Mapping[fx.Node, Tensor]) -> None:
+        self._node, self._constants = node, constants
+
+    def __call__(self, numbers: Mapping[fx.Node, Tensor]) -> Tensor:
+        """Return the results of numbers, all [N]; of an operation in place, too."""
+        known = {**dict(self._own()), **numbers}
+        args, kwargs = fx.node.map_arg(
+            (self._node.args, dict(self._node.kwargs)), lambda operand: known[operand].clone()
+        )
+        result = self._node.target(*widened(args), **widened(kwargs))  # type: ignore[operator]
+        return result if isinstance(result, Tensor) else torch.full((1,), math.nan)
+
+    def _own(self) -> Iterator[tuple[fx.Node, Tensor]]:
+        for operand in self._node.all_input_nodes:
+            if operand in self._constants:
+                value = self._constants[operand]
+                yield operand, value.reshape(-1)[0] if _is_one_number(value) else value
+
+
+def _evaluated(call: _Called, operands: Sequence[fx.Node], given: Sequence[Few]) -> Domain:
+    """Return the numbers that an operation makes of all combinations of its operands' numbers."""
+    if math.prod(len(one.numbers) for one in given) > MOST:
+        return Between()
+    grid = torch.meshgrid(*(one.numbers for one in given), indexing="ij")
+    try:
+        result = call({node: numbers.reshape(-1) for node, numbers in zip(operands, grid, strict=True)})
+    except RuntimeError:
+        return Between()
+    return _few(result)
+
+
+def _few(numbers: Tensor) -> Domain:
+    """Return a domain of numbers, which is any number if one of them is none."""
+    numbers = numbers.reshape(-1)
+    if numbers.is_floating_point():
+        if not bool(torch.isfinite(numbers).all()):
+            return Between()
+        numbers = numbers.double() + 0.0  # 0.0 for -0.0
+    return Few(torch.unique(numbers)) if len(numbers) else Between()
+
+
+def _signs(given: Domain) -> Domain:
+    low, high = given.bounds
+    kept = [sign for sign, is_possible in ((-1.0, low < 0), (0.0, low <= 0 <= high), (1.0, high > 0)) if is_possible]
+    return Few(torch.tensor(kept, dtype=torch.float64))
+
+
+def _rounded(node: fx.Node, given: Domain) -> Domain:
+    """Return the integers between the roundings of two bounds."""
+    ends = node.target(torch.tensor(given.bounds, dtype=torch.float64))  # type: ignore[operator]
+    return _steps(1.0, 0.0, float(ends[0]), float(ends[1]))
+
+
+def _steps(step: float, offset: float, low: float, high: float) -> Domain:
+    """Return multiples of a step as some numbers, where both bounds are finite."""
+    if not (step > 0 and math.isfinite(step) and math.isfinite(offset)):
+        return Between()
+    if math.isinf(low) or math.isinf(high):
+        return Steps(step, offset, low, high)
+    first, last = math.ceil((low - offset) / step), math.floor((high - offset) / step)
+    if not 0 <= last - first < MOST:
+        return Between(low, high)
+    return Few(torch.arange(first, last + 1, dtype=torch.float64) * step + offset)
+
+
+def _stepped(call: _Called, name: str, operand: fx.Node, given: Steps) -> Domain:
+    """Return what a function makes of the multiples of a step: a stretched or moved step, or one with bounds."""
+    if name in _ROUNDINGS and given.step == 1 and given.offset == int(given.offset):
+        return given
+    if name in CASTS:
+        return given
+    try:
+        zero, one, two = call({operand: torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64)}).double().tolist()
+    except (RuntimeError, ValueError):
+        return Between()
+    if name in ("add", "sub", "rsub", "mul", "div", "neg") and two - one == one - zero and one != zero:
+        slope = one - zero
+        low, high = sorted(bound * slope + zero for bound in given.bounds)
+        return _steps(abs(slope) * given.step, given.offset * slope + zero, low, high)
+    if name in ("clamp", "clamp_min", "clamp_max", "clip", "hardtanh", "relu", "relu6", "maximum", "minimum"):
+        low, high = call({operand: torch.tensor(given.bounds, dtype=torch.float64)}).tolist()
+        inner = _steps(given.step, given.offset, max(low, given.low), min(high, given.high))
+        if isinstance(inner, Few):
+            ends = [end for end in (low, high) if not bool((inner.numbers == end).any())]
+            return _few(torch.cat([inner.numbers, torch.tensor(ends, dtype=torch.float64)]))
+        return inner
+    return _bounded(call, name, [operand], [given])
+
+
+def _bounded(call: _Called, name: str, operands: Sequence[fx.Node], given: Sequence[Domain]) -> Domain:
+    """Return the bounds of an operation that rises or falls along each operand."""
+    if name not in _RISING:
+        return Between()
+    corners = [[*one.bounds, *([0.0] if name in _TURNING else [])] for one in given]
+    if name in _TURNING and not corners[0][0] <= 0 <= corners[0][1]:
+        corners[0].pop()
+    points = torch.tensor(list(itertools.product(*corners)), dtype=torch.float64)
+    try:
+        ends = [call(dict(zip(operands, point, strict=True))).double() for point in points]
+    except RuntimeError:
+        return Between()
+    every = torch.cat([end.reshape(-1) for end in ends])
+    return Between() if bool(torch.isnan(every).any()) else Between(float(every.min()), float(every.max()))
+
+
+def _chosen(node: fx.Node, found: Mapping[fx.Node, Domain], constants: Mapping[fx.Node, Tensor]) -> Domain:
+    """Return the numbers of both sides of a choice."""
+    sides: list[Domain] = []
+    for side in node.args[1:3]:
+        if isinstance(side, fx.Node) and side in found:
+            sides.append(found[side])
+        elif isinstance(side, fx.Node) and side in constants:
+            sides.append(Few(constants[side].reshape(-1).double()))
+        elif isinstance(side, int | float):
+            sides.append(Few(torch.tensor([float(side)], dtype=torch.float64)))
+        else:
+            return Between()
+    return _union(sides)
+
+
+def _union(given: Sequence[Domain]) -> Domain:
+    few = [one.numbers.double() for one in given if isinstance(one, Few)]
+    if len(few) == len(given):
+        return _few(torch.cat(few))
+    lows, highs = zip(*(one.bounds for one in given), strict=True)
+    return Between(min(lows), max(highs))
+
+
+def _imitated(node: fx.Node, constants: Mapping[fx.Node, Tensor]) -> Domain:
+    """Return the numbers of torch's fake quantizer with one scale."""
+    scale, zero_point, low, high = (constants.get(argument, argument) for argument in node.args[1:5])  # type: ignore[call-overload,arg-type]
+    if isinstance(scale, fx.Node) or isinstance(zero_point, fx.Node) or high - low >= MOST:
+        return Between()
+    codes = torch.arange(int(low), int(high) + 1, dtype=torch.float64)
+    return _few((codes - float(zero_point)) * float(scale))
+
+
+def _moved(
+    node: fx.Node,
+    name: str,
+    given: Sequence[Domain],
+    operands: Sequence[fx.Node],
+    constants: Mapping[fx.Node, Tensor],
+) -> Domain:
+    """Return the numbers of elements that only move; a border adds its own."""
+    parts = list(given) if name in CONCATS else list(given[:1])
+    if name in CONCATS and any(operand in constants for operand in node.all_input_nodes):
+        return Between()
+    if name in ("pad", "constant_pad_nd"):
+        value: Any = node.args[-1] if len(node.args) > 2 else 0.0
+        if not isinstance(value, int | float):
+            value = node.kwargs.get("value") or 0.0
+        parts.append(Few(torch.tensor([float(value)], dtype=torch.float64)))
+    return _union(parts) if len(parts) > 1 else parts[0]
+
+
+def _is_one_number(value: Tensor) -> bool:
+    return bool((value == value.reshape(-1)[0]).all()) if value.numel() else False

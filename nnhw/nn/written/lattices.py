@@ -1,0 +1,106 @@
+"""Numbers as integer codes times a scale."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+GREATEST_CODE = 255
+"""Greatest magnitude of a code: 8 bits, or the odd numbers among 9 for 2 * k / 255 - 1."""
+_ROUNDINGS = 64
+"""Roundings of float64, relative to the greatest number, that the computation of a number may add up."""
+_NEAR = 2.0**-20
+"""Share of the scale below which a remainder is one of rounding, where the scale is searched."""
+
+
+@dataclass(frozen=True, eq=False)
+class Lattice:
+    """Numbers as codes times a scale.
+
+    Parameters
+    ----------
+    scale: float64, above 0: one, [1], or one for each channel.
+    low, high: least and greatest code.
+    bipolar: the codes are -1 and +1 alone.
+    """
+
+    scale: Tensor
+    low: int
+    high: int
+    bipolar: bool
+
+
+def lattice_of(numbers: Tensor) -> Lattice | None:
+    """Return the greatest scale of which all numbers are multiples; None if there is none with small codes.
+
+    Parameters
+    ----------
+    numbers: [N], float64, computed with some roundings each.
+    """
+    scale = _scale_of(numbers)
+    if scale is None:
+        return None
+    codes = torch.round(numbers / scale)
+    bipolar = set(codes.tolist()) == {-1.0, 1.0}
+    return Lattice(torch.tensor([scale], dtype=torch.float64), int(codes.min()), int(codes.max()), bipolar)
+
+
+def lattice_of_weights(weights: Tensor, axis: int | None) -> Lattice | None:
+    """Return weights as codes times one scale, or a scale for each index along an axis; None if they are neither.
+
+    Parameters
+    ----------
+    weights: float64.
+    axis: of the outputs; None: there is none.
+    """
+    one = lattice_of(torch.unique(weights))
+    if one is not None or axis is None:
+        return one
+    channels = [torch.unique(channel) for channel in weights.movedim(axis, 0)]
+    # A channel of zeros takes any scale.
+    found = [_scale_of(channel) if bool(channel.any()) else 1.0 for channel in channels]
+    scales = [scale for scale in found if scale is not None]
+    if len(scales) < len(channels):
+        return None
+    codes = torch.cat([torch.round(channel / scale) for channel, scale in zip(channels, scales, strict=True)])
+    bipolar = set(codes.tolist()) == {-1.0, 1.0}
+    return Lattice(torch.tensor(scales, dtype=torch.float64), int(codes.min()), int(codes.max()), bipolar)
+
+
+def _scale_of(numbers: Tensor) -> float | None:
+    """Return the greatest scale of which all numbers are multiples, up to rounding."""
+    sizes = torch.unique(numbers.abs())
+    sizes = sizes[sizes > 0]
+    if not len(sizes) or len(sizes) > GREATEST_CODE or not bool(torch.isfinite(sizes).all()):
+        return None
+    greatest = float(sizes[-1])
+    scale = 0.0
+    for size in sizes.tolist():
+        scale = _divisor(size, scale, greatest / GREATEST_CODE * 0.5)
+        if not scale:
+            return None
+    # From the greatest number, which has the least relative rounding; exact where the scale was multiplied by codes.
+    scale = greatest / round(greatest / scale)
+    if not math.isfinite(scale) or scale < torch.finfo(torch.float32).tiny:
+        return None
+    codes = torch.round(sizes / scale)
+    apart = (codes * scale - sizes).abs().max()
+    is_exact = bool(apart <= _ROUNDINGS * torch.finfo(torch.float64).eps * greatest)
+    return scale if is_exact and float(codes.max()) <= GREATEST_CODE else None
+
+
+def _divisor(left: float, right: float, least: float) -> float:
+    """Return the greatest common divisor of two numbers, up to rounding; 0 below the least one that counts."""
+    left, right = max(left, right), min(left, right)
+    while right > left * _NEAR:
+        rest = left % right
+        # What is left of rounding is next to 0 or to the divisor.
+        if min(rest, right - rest) <= right * _NEAR:
+            rest = 0.0
+        left, right = right, min(rest, right - rest) if rest else 0.0
+        if left < least:
+            return 0.0
+    return left

@@ -1,0 +1,152 @@
+"""Marking the quantizers that a model computes by itself: `nnhw.quantize` behind each value that is one of few numbers.
+
+    round(clamp(x, 0, 1) * 3) / 3  -->  nnhw.quantize(round(clamp(x, 0, 1) * 3) / 3, scale=1/3, codes 0..3)
+
+The value is a multiple of the scale already, so that the quantizer changes nothing but the last bits. From there on
+the model is one whose quantizers are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, fx
+
+from nnhw.nn.kinds import AVERAGES, CONCATS, MOVES, NORMS, PRODUCTS, WEIGHTED, operation, weights_of
+from nnhw.nn.quantizers import PER_TENSOR
+
+from .cancelling import cancel
+from .domains import CASTS, MAKES_FEW, Domain, Few, domains
+from .lattices import Lattice, lattice_of, lattice_of_weights
+from .watching import computed, constants_of, values_of
+
+QUANTIZE = torch.ops.nnhw.quantize.default
+_READS_CODES = WEIGHTED | PRODUCTS | AVERAGES | NORMS | CONCATS
+
+
+@dataclass(frozen=True, eq=False)
+class Marked:
+    """A value that was found to be codes times a scale.
+
+    Parameters
+    ----------
+    name: of the node that computes it, in the graph as it was traced.
+    lattice: its codes and scale.
+    axis: of the channels, where each has a scale; -1: there is one scale.
+    is_weight: it depends on no image.
+    """
+
+    name: str
+    lattice: Lattice
+    axis: int
+    is_weight: bool
+
+
+def may_quantize(graph: fx.Graph) -> bool:
+    """Return whether a trace has an operation that makes few numbers of many."""
+    return any(operation(node, {}) in MAKES_FEW for node in graph.nodes if node.op == "call_function")
+
+
+def mark(module: fx.GraphModule, images: Tensor) -> tuple[Marked, ...]:
+    """Put `nnhw.quantize` behind values and weights of a traced model that are codes times a scale; return these.
+
+    Sums that cancel, as straight-through estimators have them, go first.
+
+    Parameters
+    ----------
+    module: changed; its parameters are attributes, and its operators those of ATen, as `torch.export` traces them.
+    images: [N, ..], two or more, for shapes and dtypes.
+    """
+    cancel(module.graph, values_of(module, images))
+    constants = constants_of(module)
+    depends = computed(module.graph)
+    marked = []
+    for node, lattice, axis in [
+        *_values(module.graph, domains(module, constants), depends),
+        *_weights(module.graph, constants, depends),
+    ]:
+        _insert(module, node, lattice, axis)
+        marked.append(Marked(node.name, lattice, axis, node not in depends))
+    module.graph.lint()
+    module.recompile()
+    return tuple(marked)
+
+
+_Found = tuple[fx.Node, Lattice, int]
+
+
+def _values(graph: fx.Graph, found: Mapping[fx.Node, Domain], depends: set[fx.Node]) -> Iterator[_Found]:
+    """Yield the computed values that layers read as codes, each with its codes where they are made."""
+    few = {node: domain.numbers for node, domain in found.items() if isinstance(domain, Few)}
+    for node, numbers in few.items():
+        if _moves(node) or not any(_ends(user, few, depends) for user in node.users) or len(numbers) < 2:
+            continue
+        lattice = lattice_of(numbers.double())
+        if lattice is not None and _reaches_layer(node, depends):
+            yield node, lattice, PER_TENSOR
+
+
+def _moves(node: fx.Node) -> bool:
+    return operation(node, {}) in MOVES - CASTS
+
+
+def _ends(user: fx.Node, few: Mapping[fx.Node, Tensor], depends: set[fx.Node]) -> bool:
+    """Return whether a reader of few numbers is no function of them alone that has few results, too."""
+    operands = [operand for operand in user.all_input_nodes if operand in depends]
+    return user not in few or len(operands) > 1 or _moves(user)
+
+
+def _reaches_layer(node: fx.Node, depends: set[fx.Node]) -> bool:
+    """Return whether a layer, a join or an average reads a value, or what is a function of it alone."""
+    seen, waiting = {node}, [node]
+    while waiting:
+        for user in waiting.pop().users:
+            operands = [operand for operand in user.all_input_nodes if operand in depends]
+            if operation(user, {}) in _READS_CODES or len(operands) > 1:
+                return True
+            if user not in seen:
+                seen.add(user)
+                waiting.append(user)
+    return False
+
+
+def _weights(graph: fx.Graph, constants: Mapping[fx.Node, Tensor], depends: set[fx.Node]) -> Iterator[_Found]:
+    """Yield the constants that layers have as weights, and that are codes times a scale."""
+    found: set[fx.Node] = set()
+    for node in graph.nodes:
+        if node not in depends or operation(node, {}) not in WEIGHTED:
+            continue
+        weights, axis = weights_of(node, depends)
+        if not isinstance(weights, fx.Node) or weights not in constants or weights in found:
+            continue
+        if weights.target == QUANTIZE or not constants[weights].is_floating_point():
+            continue
+        found.add(weights)
+        axis = axis if axis is None else axis % constants[weights].ndim
+        lattice = lattice_of_weights(constants[weights], axis)
+        if lattice is not None:
+            yield weights, lattice, PER_TENSOR if axis is None or lattice.scale.numel() == 1 else axis
+
+
+def _insert(module: fx.GraphModule, node: fx.Node, lattice: Lattice, axis: int) -> None:
+    """Put a quantizer behind a value, in front of all its readers."""
+    names = [_added(module, f"{node.name}_{name}", value) for name, value in (
+        ("scale", lattice.scale), ("zero_point", torch.zeros(1, dtype=torch.float64))
+    )]
+    with module.graph.inserting_after(node):
+        made = module.graph.call_function(QUANTIZE, ())
+    with module.graph.inserting_before(made):
+        scale, zero_point = (module.graph.get_attr(name) for name in names)
+    node.replace_all_uses_with(made, delete_user_cb=lambda user: user is not made)
+    made.args = (node, scale, zero_point, lattice.low, lattice.high, axis, lattice.bipolar)
+    made.meta = {key: value for key, value in node.meta.items() if key in ("stack_trace", "nn_module_stack")}
+
+
+def _added(module: fx.GraphModule, name: str, value: Tensor) -> str:
+    """Add a constant; return its name, which no attribute of the model has."""
+    while hasattr(module, name):
+        name += "_"
+    module.register_buffer(name, value)
+    return name
