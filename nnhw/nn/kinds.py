@@ -77,7 +77,9 @@ MODES: Mapping[str, tuple[int, tuple[str, ...]]] = {
 """Operations that are supported in some modes only: position of the argument `mode`, and supported values."""
 RECURRENT = frozenset({"recurrent"})
 """Layers with a loop, which read codes and return codes in formats of their own."""
-KNOWN = RECURRENT | WEIGHTED | PRODUCTS | NORMS | JOINS | CONCATS | AVERAGES | MOVES | ELEMENTWISE
+CODES = RECURRENT | {"quantize"}
+"""Operations whose results are codes already."""
+KNOWN = CODES | WEIGHTED | PRODUCTS | NORMS | JOINS | CONCATS | AVERAGES | MOVES | ELEMENTWISE
 """All operations that a quantized model may have."""
 
 MODULES: Mapping[type[nn.Module], str] = {

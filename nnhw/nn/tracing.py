@@ -74,6 +74,13 @@ def traced(model: nn.Module | ExportedProgram, batches: Sequence[Tensor]) -> fx.
     raise problems[0]
 
 
+def exported(model: nn.Module | ExportedProgram, batches: Sequence[Tensor]) -> fx.GraphModule:
+    """Return a copy of a model, in eval mode, as a graph of ATen's operators. Raises: InputError."""
+    if isinstance(model, ExportedProgram):
+        return _opened(model)
+    return _by_export(_without_parametrizations(copied(model)), batches)
+
+
 _Attempt = Callable[[nn.Module, Sequence[Tensor]], fx.GraphModule]
 
 

@@ -221,8 +221,13 @@ def _steps(step: float, offset: float, low: float, high: float) -> Domain:
     if math.isinf(low) or math.isinf(high):
         return Steps(step, offset, low, high)
     first, last = math.ceil((low - offset) / step), math.floor((high - offset) / step)
+    return multiples(step, offset, first, last)
+
+
+def multiples(step: float, offset: float, first: int, last: int) -> Domain:
+    """Return the multiples of a step from the first to the last one, offset added."""
     if not 0 <= last - first < MOST:
-        return Between(low, high)
+        return Between(first * step + offset, last * step + offset)
     return Few(torch.arange(first, last + 1, dtype=torch.float64) * step + offset)
 
 

@@ -8,21 +8,22 @@ the model is one whose quantizers are known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, fx
 
-from nnhw.nn.kinds import AVERAGES, CONCATS, MOVES, NORMS, PRODUCTS, WEIGHTED, operation, weights_of
+from nnhw.nn.kinds import AVERAGES, CODES, CONCATS, MOVES, NORMS, PRODUCTS, WEIGHTED, operation, weights_of
 from nnhw.nn.quantizers import PER_TENSOR
 
 from .cancelling import cancel
-from .domains import CASTS, MAKES_FEW, Domain, Few, domains
+from .domains import CASTS, MAKES_FEW, Domain, Few, Steps, domains, multiples
 from .lattices import Lattice, lattice_of, lattice_of_weights
 from .watching import computed, constants_of, values_of
 
 QUANTIZE = torch.ops.nnhw.quantize.default
+_CALLS = ("call_function", "call_method")
 _READS_CODES = WEIGHTED | PRODUCTS | AVERAGES | NORMS | CONCATS
 
 
@@ -36,20 +37,22 @@ class Marked:
     lattice: its codes and scale.
     axis: of the channels, where each has a scale; -1: there is one scale.
     is_weight: it depends on no image.
+    is_bounded: the model itself bounds it; else the codes are those that some images gave.
     """
 
     name: str
     lattice: Lattice
     axis: int
     is_weight: bool
+    is_bounded: bool = True
 
 
 def may_quantize(graph: fx.Graph) -> bool:
     """Return whether a trace has an operation that makes few numbers of many."""
-    return any(operation(node, {}) in MAKES_FEW for node in graph.nodes if node.op == "call_function")
+    return any(operation(node, {}) in MAKES_FEW for node in graph.nodes if node.op in _CALLS)
 
 
-def mark(module: fx.GraphModule, images: Tensor) -> tuple[Marked, ...]:
+def mark(module: fx.GraphModule, images: Tensor, batches: Sequence[Tensor] = ()) -> tuple[Marked, ...]:
     """Put `nnhw.quantize` behind values and weights of a traced model that are codes times a scale; return these.
 
     Sums that cancel, as straight-through estimators have them, go first.
@@ -58,20 +61,36 @@ def mark(module: fx.GraphModule, images: Tensor) -> tuple[Marked, ...]:
     ----------
     module: changed; its parameters are attributes, and its operators those of ATen, as `torch.export` traces them.
     images: [N, ..], two or more, for shapes and dtypes.
+    batches: images that bound the values that the model rounds, but does not bound; without any these stay as they are.
     """
     cancel(module.graph, values_of(module, images))
     constants = constants_of(module)
     depends = computed(module.graph)
+    found = domains(module, constants)
+    open_ended = [node for node in _read_by_layers(module.graph, found, depends) if isinstance(found[node], Steps)]
+    if batches:
+        found |= _bounded(module, {node: found[node] for node in open_ended}, batches)
     marked = []
-    for node, lattice, axis in [
-        *_values(module.graph, domains(module, constants), depends),
-        *_weights(module.graph, constants, depends),
-    ]:
+    for node, lattice, axis in [*_values(module.graph, found, depends), *_weights(module.graph, constants, depends)]:
         _insert(module, node, lattice, axis)
-        marked.append(Marked(node.name, lattice, axis, node not in depends))
+        marked.append(Marked(node.name, lattice, axis, node not in depends, node not in open_ended))
     module.graph.lint()
     module.recompile()
     return tuple(marked)
+
+
+def _bounded(
+    module: fx.GraphModule, steps: Mapping[fx.Node, Domain], batches: Sequence[Tensor]
+) -> dict[fx.Node, Domain]:
+    """Return multiples of a step with the bounds that they have for some images."""
+    made: dict[fx.Node, Domain] = {}
+    every = [values_of(module, batch) for batch in batches] if steps else []
+    for node, one in steps.items():
+        assert isinstance(one, Steps)
+        low, high = min(float(known[node].min()) for known in every), max(float(known[node].max()) for known in every)
+        first, last = round((low - one.offset) / one.step), round((high - one.offset) / one.step)
+        made[node] = multiples(one.step, one.offset, first, last)
+    return made
 
 
 _Found = tuple[fx.Node, Lattice, int]
@@ -79,23 +98,29 @@ _Found = tuple[fx.Node, Lattice, int]
 
 def _values(graph: fx.Graph, found: Mapping[fx.Node, Domain], depends: set[fx.Node]) -> Iterator[_Found]:
     """Yield the computed values that layers read as codes, each with its codes where they are made."""
-    few = {node: domain.numbers for node, domain in found.items() if isinstance(domain, Few)}
-    for node, numbers in few.items():
-        if _moves(node) or not any(_ends(user, few, depends) for user in node.users) or len(numbers) < 2:
-            continue
-        lattice = lattice_of(numbers.double())
-        if lattice is not None and _reaches_layer(node, depends):
-            yield node, lattice, PER_TENSOR
+    for node in _read_by_layers(graph, found, depends):
+        domain = found[node]
+        if isinstance(domain, Few) and len(domain.numbers) > 1:
+            lattice = lattice_of(domain.numbers.double())
+            if lattice is not None:
+                yield node, lattice, PER_TENSOR
+
+
+def _read_by_layers(graph: fx.Graph, found: Mapping[fx.Node, Domain], depends: set[fx.Node]) -> list[fx.Node]:
+    """Return the values of which layers read steps, each where its last function of one value has made it."""
+    steps = {node for node in graph.nodes if isinstance(found.get(node), Few | Steps)}
+
+    def ends(user: fx.Node) -> bool:
+        operands = [operand for operand in user.all_input_nodes if operand in depends]
+        is_code = operation(user, {}) in CODES
+        return not is_code and (user not in steps or len(operands) > 1 or _moves(user))
+
+    made = (node for node in steps if not _moves(node) and node.op != "placeholder")
+    return [node for node in made if any(map(ends, node.users)) and _reaches_layer(node, depends)]
 
 
 def _moves(node: fx.Node) -> bool:
     return operation(node, {}) in MOVES - CASTS
-
-
-def _ends(user: fx.Node, few: Mapping[fx.Node, Tensor], depends: set[fx.Node]) -> bool:
-    """Return whether a reader of few numbers is no function of them alone that has few results, too."""
-    operands = [operand for operand in user.all_input_nodes if operand in depends]
-    return user not in few or len(operands) > 1 or _moves(user)
 
 
 def _reaches_layer(node: fx.Node, depends: set[fx.Node]) -> bool:
@@ -106,7 +131,7 @@ def _reaches_layer(node: fx.Node, depends: set[fx.Node]) -> bool:
             operands = [operand for operand in user.all_input_nodes if operand in depends]
             if operation(user, {}) in _READS_CODES or len(operands) > 1:
                 return True
-            if user not in seen:
+            if user not in seen and operation(user, {}) not in CODES:
                 seen.add(user)
                 waiting.append(user)
     return False
