@@ -103,12 +103,15 @@ _RISING = frozenset(
 _TURNING = frozenset({"abs", "square"})
 
 
-def domains(module: fx.GraphModule, constants: Mapping[fx.Node, Tensor]) -> dict[fx.Node, Domain]:
+def domains(
+    module: fx.GraphModule, constants: Mapping[fx.Node, Tensor], depends: set[fx.Node]
+) -> dict[fx.Node, Domain]:
     """Return which numbers each computed value can be.
 
     Parameters
     ----------
     constants: values that depend on no image, floats in float64.
+    depends: the nodes that do.
     """
     found: dict[fx.Node, Domain] = {}
     modules = dict(module.named_modules())
@@ -116,7 +119,7 @@ def domains(module: fx.GraphModule, constants: Mapping[fx.Node, Tensor]) -> dict
         operands = [operand for operand in node.all_input_nodes if operand in found]
         if node.op == "placeholder":
             found[node] = Between()
-        elif node.op == "call_function" and operands:
+        elif node.op == "call_function" and node in depends:
             with torch.no_grad():
                 found[node] = _domain(node, operation(node, modules), operands, found, constants)
     return found
@@ -130,8 +133,14 @@ def _domain(
     constants: Mapping[fx.Node, Tensor],
 ) -> Domain:
     given = [found[operand] for operand in operands]
-    if name in CONCATS or name in MOVES - CASTS:
-        return _moved(node, name, given, operands, constants)
+    if name in CONCATS:
+        # A constant among them has numbers of its own.
+        return _union(given) if len(operands) == len(node.all_input_nodes) else Between()
+    if name in MOVES - CASTS:
+        return _moved(node, name, found)
+    # What is computed with the number of images, and what belongs to no operator, such as parts of a tuple.
+    if len(operands) + sum(operand in constants for operand in node.all_input_nodes) < len(node.all_input_nodes):
+        return Between()
     if name in _CONDITIONS:
         return Few(torch.tensor([False, True]))
     if name in _SIGNS:
@@ -303,23 +312,17 @@ def _imitated(node: fx.Node, constants: Mapping[fx.Node, Tensor]) -> Domain:
     return _few((codes - float(zero_point)) * float(scale))
 
 
-def _moved(
-    node: fx.Node,
-    name: str,
-    given: Sequence[Domain],
-    operands: Sequence[fx.Node],
-    constants: Mapping[fx.Node, Tensor],
-) -> Domain:
-    """Return the numbers of elements that only move; a border adds its own."""
-    parts = list(given) if name in CONCATS else list(given[:1])
-    if name in CONCATS and any(operand in constants for operand in node.all_input_nodes):
+def _moved(node: fx.Node, name: str, found: Mapping[fx.Node, Domain]) -> Domain:
+    """Return the numbers of elements that only move; a border adds its own. What follows the first operand are sizes."""
+    given = found.get(node.args[0], Between())  # type: ignore[arg-type]
+    if name not in ("pad", "constant_pad_nd"):
+        return given
+    value: Any = node.args[2] if len(node.args) > 2 and name == "constant_pad_nd" else node.kwargs.get("value")
+    if len(node.args) > 3:
+        value = node.args[3]
+    if not isinstance(value, int | float | None):
         return Between()
-    if name in ("pad", "constant_pad_nd"):
-        value: Any = node.args[-1] if len(node.args) > 2 else 0.0
-        if not isinstance(value, int | float):
-            value = node.kwargs.get("value") or 0.0
-        parts.append(Few(torch.tensor([float(value)], dtype=torch.float64)))
-    return _union(parts) if len(parts) > 1 else parts[0]
+    return _union([given, Few(torch.tensor([float(value or 0)], dtype=torch.float64))])
 
 
 def _is_one_number(value: Tensor) -> bool:

@@ -66,7 +66,7 @@ def mark(module: fx.GraphModule, images: Tensor, batches: Sequence[Tensor] = ())
     cancel(module.graph, values_of(module, images))
     constants = constants_of(module)
     depends = computed(module.graph)
-    found = domains(module, constants)
+    found = domains(module, constants, depends)
     open_ended = [node for node in _read_by_layers(module.graph, found, depends) if isinstance(found[node], Steps)]
     if batches:
         found |= _bounded(module, {node: found[node] for node in open_ended}, batches)
