@@ -88,8 +88,7 @@ _CONDITIONS = frozenset(
         *("isnan", "isinf", "isfinite", "signbit"),
     }
 )
-IMITATIONS = frozenset({"fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine"})
-MAKES_FEW = _ROUNDINGS | _SIGNS | _CONDITIONS | IMITATIONS
+MAKES_FEW = _ROUNDINGS | _SIGNS | _CONDITIONS
 """Operations that make few numbers of many."""
 CASTS = frozenset({"to", "_to_copy", "type_as", "detach", "alias", "clone", "contiguous", "lift_fresh_copy"})
 _RISING = frozenset(
@@ -145,10 +144,6 @@ def _domain(
         return Few(torch.tensor([False, True]))
     if name in _SIGNS:
         return _signs(given[0])
-    if name == "fake_quantize_per_tensor_affine":
-        return _imitated(node, constants)
-    if name == "quantize":
-        return Between()
     if name in _ROUNDINGS and len(operands) == 1 and not isinstance(given[0], Few) and len(node.args) == 1:
         return _rounded(node, given[0])
     call = _Called(node, constants)
@@ -301,15 +296,6 @@ def _union(given: Sequence[Domain]) -> Domain:
         return _few(torch.cat(few))
     lows, highs = zip(*(one.bounds for one in given), strict=True)
     return Between(min(lows), max(highs))
-
-
-def _imitated(node: fx.Node, constants: Mapping[fx.Node, Tensor]) -> Domain:
-    """Return the numbers of torch's fake quantizer with one scale."""
-    scale, zero_point, low, high = (constants.get(argument, argument) for argument in node.args[1:5])  # type: ignore[call-overload,arg-type]
-    if isinstance(scale, fx.Node) or isinstance(zero_point, fx.Node) or high - low >= MOST:
-        return Between()
-    codes = torch.arange(int(low), int(high) + 1, dtype=torch.float64)
-    return _few((codes - float(zero_point)) * float(scale))
 
 
 def _moved(node: fx.Node, name: str, found: Mapping[fx.Node, Domain]) -> Domain:
