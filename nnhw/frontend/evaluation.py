@@ -287,9 +287,7 @@ def rescale_call_of(
     return QuantizerCall(_signature(_RESCALE, args, kwargs, x), codes, x.dtype, kept)
 
 
-def _imitation(
-    target: Any, args: Sequence[Any], result: Sequence[Tensor], *, numbers: bool
-) -> QuantizerCall:
+def _imitation(target: Any, args: Sequence[Any], result: Sequence[Tensor], *, numbers: bool) -> QuantizerCall:
     """Return a call of torch's fake quantizer as that of `nnhw.quantize` in the trace; see `call_of`."""
     x, scale, _, *rest = args
     *axis, low, high = rest

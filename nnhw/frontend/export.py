@@ -147,7 +147,9 @@ def _traced_input(program: ExportedProgram) -> torch.Tensor:
     return value
 
 
-def exported_again(program: ExportedProgram, module: fx.GraphModule, example: torch.Tensor, lines: Lines) -> ExportedProgram:
+def exported_again(
+    program: ExportedProgram, module: fx.GraphModule, example: torch.Tensor, lines: Lines
+) -> ExportedProgram:
     """Export a rewritten program; one that takes batches of a single size stays so."""
     with quiet_torch(), torch.no_grad():
         if not isinstance(_traced_input(program).shape[0], int):

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from nnhw.errors import InputError
 
-
 OBSERVERS_HOMES = ("torch.ao.quantization.", "torchao.")
 """Packages of observers and fake quantizers. Their classes are known by name, as torchao need not be installed."""
 
@@ -40,9 +39,7 @@ class FrozenFakeQuantize(nn.Module):
         if self.axis is None:
             one, zero = float(self._scale), int(self._zero_point)
             return torch.fake_quantize_per_tensor_affine(x, one, zero, self.low, self.high)
-        return torch.fake_quantize_per_channel_affine(
-            x, self._scale, self._zero_point, self.axis, self.low, self.high
-        )
+        return torch.fake_quantize_per_channel_affine(x, self._scale, self._zero_point, self.axis, self.low, self.high)
 
     def extra_repr(self) -> str:
         """Return what the text of the layer shows of it."""
@@ -70,8 +67,8 @@ def unfit(model: nn.Module) -> Iterator[InputError]:
         )
     if found := [name for name, fake in fakes.items() if not _has_seen(fake)]:
         yield InputError(
-            f"'{found[0]}' of the model has seen no data, so that it has no scale; run the prepared model on some images "
-            f"in training mode first"
+            f"'{found[0]}' of the model has seen no data, so that it has no scale; run the prepared model on some "
+            f"images in training mode first"
         )
 
 

@@ -144,20 +144,30 @@ def _domain(
         return Few(torch.tensor([False, True]))
     if name in _SIGNS:
         return _signs(given[0])
-    if name in _ROUNDINGS and len(operands) == 1 and not isinstance(given[0], Few) and len(node.args) == 1:
+    if name in _ROUNDINGS and len(node.args) == 1 and not isinstance(given[0], Few):
         return _rounded(node, given[0])
-    call = _Called(node, constants)
-    if not (only_computes(node.target) and (torch.Tag.pointwise in node.target.tags or name in CASTS)):  # type: ignore[union-attr]
-        return Between()
+    is_pointwise = only_computes(node.target) and torch.Tag.pointwise in node.target.tags  # type: ignore[union-attr]
+    return _function(node, name, operands, found, constants) if is_pointwise or name in CASTS else Between()
+
+
+def _function(
+    node: fx.Node,
+    name: str,
+    operands: Sequence[fx.Node],
+    found: Mapping[fx.Node, Domain],
+    constants: Mapping[fx.Node, Tensor],
+) -> Domain:
+    """Return the numbers of a function of single elements."""
+    call, given = _Called(node, constants), [found[operand] for operand in operands]
     # Constants that differ by channel give each channel numbers of its own.
     if any(not _is_one_number(constants[operand]) for operand in node.all_input_nodes if operand in constants):
         return _bounded(call, name, operands, given)
     few = [one for one in given if isinstance(one, Few)]
     if len(few) == len(given):
         return _evaluated(call, operands, few)
-    if len(operands) == 1 and isinstance(given[0], Steps):
+    if len(given) == 1 and isinstance(given[0], Steps):
         return _stepped(call, name, operands[0], given[0])
-    if name == "where" and isinstance(node.args[0], fx.Node) and node.args[0] in operands:
+    if name == "where" and node.args[0] in operands:
         return _chosen(node, found, constants)
     return _bounded(call, name, operands, given)
 
@@ -299,7 +309,8 @@ def _union(given: Sequence[Domain]) -> Domain:
 
 
 def _moved(node: fx.Node, name: str, found: Mapping[fx.Node, Domain]) -> Domain:
-    """Return the numbers of elements that only move; a border adds its own. What follows the first operand are sizes."""
+    """Return the numbers of elements that only move; a border adds its own."""
+    # What follows the first operand are sizes.
     given = found.get(node.args[0], Between())  # type: ignore[arg-type]
     if name not in ("pad", "constant_pad_nd"):
         return given
