@@ -48,7 +48,7 @@ from .sequences import plain
 from .translator import QUANTIZE, RESCALE, Handler, Translator, Unquantized
 from .trial_calls import check_calls, check_guards
 from .values import Block, Codes, StepsFirst, TracedConstant
-from .written import Written, find_quantizers
+from .written import Found, Written, find_quantizers
 
 HANDLERS: dict[str, Handler] = {
     **quantizers.HANDLERS,
@@ -138,7 +138,8 @@ def _translated(
     if isinstance(model, ExportedProgram) and example_input is not None:
         checked_example(example_input)
     traced = program
-    written = None if is_foreign(model) else find_quantizers(program, example_input, lines)
+    found = Found() if is_foreign(model) else find_quantizers(program, example_input, lines)
+    written = found.written
     if written is not None:
         program = written.marked
     keys = _keys(program)
@@ -153,6 +154,8 @@ def _translated(
             translator.add_block(node, Block(block))
         elif node.op not in ("call_function", "placeholder", "output"):
             raise CaptureError(f"the traced model holds a {node.op} '{node.target}', which is not supported")
+    if translator.problems:
+        translator.problems[:0] = found.uneven
     # Each layer of a float model has a problem of its own; that it is not quantized says all of them.
     if _is_float(nodes) and any(isinstance(problem, Unquantized) for problem in translator.problems):
         raise InputError(NO_QUANTIZERS)

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from nnhw.nn.kinds import CONCATS, MOVES, operation
+from nnhw.nn.kinds import CONCATS, ELEMENTWISE, ENDS, JOINS, MOVES, operation
 
 from .watching import only_computes, widened
 
@@ -91,6 +91,8 @@ _CONDITIONS = frozenset(
 MAKES_FEW = _ROUNDINGS | _SIGNS | _CONDITIONS
 """Operations that make few numbers of many."""
 CASTS = frozenset({"to", "_to_copy", "type_as", "detach", "alias", "clone", "contiguous", "lift_fresh_copy"})
+_FUNCTIONS = CASTS | JOINS | ELEMENTWISE - ENDS
+"""Functions of single elements, some of which have no such mark in torch."""
 _RISING = frozenset(
     {
         *("relu", "relu6", "hardtanh", "clamp", "clamp_min", "clamp_max", "clip", "sigmoid", "tanh", "hardsigmoid"),
@@ -124,6 +126,14 @@ def domains(
     return found
 
 
+def is_function(node: fx.Node) -> bool:
+    """Return whether each element of a traced value is a function of single elements of others."""
+    target = node.target
+    if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload) or not only_computes(target):
+        return False
+    return torch.Tag.pointwise in target.tags or operation(node, {}) in _FUNCTIONS
+
+
 def _domain(
     node: fx.Node,
     name: str,
@@ -146,8 +156,7 @@ def _domain(
         return _signs(given[0])
     if name in _ROUNDINGS and len(node.args) == 1 and not isinstance(given[0], Few):
         return _rounded(node, given[0])
-    is_pointwise = only_computes(node.target) and torch.Tag.pointwise in node.target.tags  # type: ignore[union-attr]
-    return _function(node, name, operands, found, constants) if is_pointwise or name in CASTS else Between()
+    return _function(node, name, operands, found, constants) if is_function(node) else Between()
 
 
 def _function(
