@@ -207,9 +207,12 @@ def _evaluated(call: _Called, operands: Sequence[fx.Node], given: Sequence[Few])
     """Return the numbers that an operation makes of all combinations of its operands' numbers."""
     if math.prod(len(one.numbers) for one in given) > MOST:
         return Between()
-    grid = torch.meshgrid(*(one.numbers for one in given), indexing="ij")
+    # By their places, as numbers of several dtypes make no grid.
+    places = torch.meshgrid(*(torch.arange(len(one.numbers)) for one in given), indexing="ij")
     try:
-        result = call({node: numbers.reshape(-1) for node, numbers in zip(operands, grid, strict=True)})
+        result = call(
+            {node: one.numbers[place.reshape(-1)] for node, one, place in zip(operands, given, places, strict=True)}
+        )
     except RuntimeError:
         return Between()
     return _few(result)
