@@ -152,10 +152,11 @@ def _domain(
         return Between()
     if name in _CONDITIONS:
         return Few(torch.tensor([False, True]))
-    if name in _SIGNS:
-        return _signs(given[0])
-    if name in _ROUNDINGS and len(node.args) == 1 and not isinstance(given[0], Few):
-        return _rounded(node, given[0])
+    if len(node.args) == 1 and not node.kwargs and not isinstance(given[0], Few):
+        if name in _SIGNS:
+            return _signs(given[0])
+        if name in _ROUNDINGS:
+            return _rounded(node, given[0])
     return _function(node, name, operands, found, constants) if is_function(node) else Between()
 
 
