@@ -18,6 +18,7 @@ from nnhw.ir.graph import inner_name
 from nnhw.nn.frozen import is_fake
 from nnhw.nn.given import half_floats, unready
 from nnhw.nn.writes import KEEPS_NOTHING
+from nnhw.nn.written.int8 import has_int8
 
 from . import (
     activations,
@@ -111,7 +112,7 @@ def capture_quantizers(
         check_calls(own, example_input)
     traced = own if written is None else program
     captured = Captured(graph, tuple(_quantizers(program.graph.nodes, translator)), traced, written)
-    imitates = isinstance(model, nn.Module) and any(map(is_fake, model.modules()))
+    imitates = isinstance(model, nn.Module) and (has_int8(model) or any(map(is_fake, model.modules())))
     if is_foreign(model) or written is not None or imitates:
         example = random_input(program) if example_input is None else example_input.detach().cpu()
         evaluator, images = captured.own_evaluator(model), probes(graph, example.numpy())
