@@ -25,6 +25,7 @@ from .doors import door_of
 from .evaluation import Evaluation, Evaluator, QuantizerCall
 from .graphs import GraphModel
 from .matching import Traced, called, matched
+from .written import Written, WrittenEvaluator
 
 _COMPARED = 16  # images at a time: the codes of all layers are kept for them
 _NUMBERS = 4  # images of which the numbers in front of quantizers are compared, too
@@ -40,11 +41,23 @@ class Captured:
     graph: the float-level graph.
     quantizers: the calls of quantizers in the trace in order, also those of weights, and loops with quantizers inside.
     traced: the traced model: the user's, or the one that its door has made from it.
+    written: the trace of a model that quantizes by itself; None for all others.
     """
 
     graph: Graph
     quantizers: tuple[Traced, ...]
     traced: nn.Module | ExportedProgram
+    written: Written | None = None
+
+    def own_evaluator(self, model: nn.Module | ExportedProgram) -> Evaluator:
+        """Return the evaluation of the user's model by its framework."""
+        return door_of(model).evaluator(model) if self.written is None else WrittenEvaluator(self.written, model)
+
+    def double_evaluator(self, weights: Mapping[int, np.ndarray]) -> Evaluator:
+        """Return PyTorch's evaluation of the trace in float64; see `Evaluator`."""
+        if self.written is None:
+            return Evaluator(self.traced, double=True, weights=weights)
+        return WrittenEvaluator(self.written, double=True, weights=weights)
 
 
 @dataclass(frozen=True)
@@ -76,17 +89,19 @@ class _Given:
     result: the model's results.
     precision: 'float32' or 'float64'.
     numbers: numbers in front of each quantizer, by name, where these are compared, too.
+    roundings: see `Evaluation`.
     """
 
     codes: Mapping[str, np.ndarray]
     result: np.ndarray
     precision: str
     numbers: Mapping[str, np.ndarray] = field(default_factory=dict)
+    roundings: float = 1.0
 
     @property
     def unit_roundoff(self) -> float:
-        """Half of the distance from 1 to the next larger number of the precision."""
-        return UNIT_ROUNDOFF[self.precision]
+        """Half of the distance from 1 to the next larger number of the precision, for as many roundings."""
+        return UNIT_ROUNDOFF[self.precision] * self.roundings
 
 
 @dataclass(frozen=True)
@@ -120,14 +135,14 @@ def own_answers(model: nn.Module | ExportedProgram, captured: Captured, images: 
         return OwnAnswers("float64", model.compute(images), None, {})
     # First the framework's own evaluation of the user's model, then the traced model in float64, which shows mistakes
     # that float32's rounding could hide.
-    precision, own, ties = agree(captured, door_of(model).evaluator(model), images)
+    precision, own, ties = agree(captured, captured.own_evaluator(model), images)
     evaluator = Evaluator(captured.traced)
     # Codes of weights in the model's own precision: in float64 some could differ, which would be another model.
     weights = _weights(captured.quantizers, evaluator(next(evaluator.parts(images, 1))))
     double = None
     counts = {precision: ties}
     try:
-        evaluator = Evaluator(captured.traced, double=True, weights=weights)
+        evaluator = captured.double_evaluator(weights)
         _compare_numbers(captured, evaluator, images)
         if precision == "float32":
             _, double, counts["float64"] = agree(captured, evaluator, images)
@@ -195,7 +210,8 @@ def _compare_numbers(captured: Captured, evaluator: Evaluator, images: np.ndarra
     evaluation = evaluator(part, numbers=True)
     calls = matched(captured.quantizers, evaluation)
     numbers = {name: call.numbers for name, call in calls.items() if call.numbers is not None}
-    _explain(captured.graph, part, _Given(_codes(calls), evaluation.result, "float64", numbers))
+    given = _Given(_codes(calls), evaluation.result, "float64", numbers, evaluation.roundings)
+    _explain(captured.graph, part, given)
 
 
 def _precision(captured: Captured, evaluation: Evaluation) -> str:
@@ -230,7 +246,8 @@ def compare(captured: Captured, images: np.ndarray, evaluation: Evaluation, prec
     if differs:
         rows = np.flatnonzero(np.any(list(differs.values()), axis=0))
         part = {name: array[rows] for name, array in codes.items()}
-        _explain(graph, images[rows], _Given(part, evaluation.result[rows], precision))
+        given = _Given(part, evaluation.result[rows], precision, roundings=evaluation.roundings)
+        _explain(graph, images[rows], given)
         for name in differs.keys() & codes.keys():
             np.logical_or(ties, differs[name], out=ties)
     return ties

@@ -15,8 +15,10 @@ from torch.export.graph_signature import InputKind
 from nnhw.errors import CaptureError, InputError, raise_all
 from nnhw.ir import Graph, verify
 from nnhw.ir.graph import inner_name
+from nnhw.nn.frozen import is_fake
 from nnhw.nn.given import half_floats, unready
 from nnhw.nn.writes import KEEPS_NOTHING
+from nnhw.nn.written.int8 import has_int8
 
 from . import (
     activations,
@@ -47,6 +49,7 @@ from .sequences import plain
 from .translator import QUANTIZE, RESCALE, Handler, Translator, Unquantized
 from .trial_calls import check_calls, check_guards
 from .values import Block, Codes, StepsFirst, TracedConstant
+from .written import Found, Written, find_quantizers
 
 HANDLERS: dict[str, Handler] = {
     **quantizers.HANDLERS,
@@ -104,13 +107,15 @@ def capture_quantizers(
     """
     if isinstance(model, GraphModel):
         return Captured(dataclasses.replace(model.graph, name=name), (), model)
-    own, program, translator, graph = _translated(model, example_input, name, lines)
+    own, program, translator, graph, written = _translated(model, example_input, name, lines)
     if isinstance(own, nn.Module) and example_input is not None:
         check_calls(own, example_input)
-    captured = Captured(graph, tuple(_quantizers(program.graph.nodes, translator)), own)
-    if is_foreign(model):
+    traced = own if written is None else program
+    captured = Captured(graph, tuple(_quantizers(program.graph.nodes, translator)), traced, written)
+    imitates = isinstance(model, nn.Module) and (has_int8(model) or any(map(is_fake, model.modules())))
+    if is_foreign(model) or written is not None or imitates:
         example = random_input(program) if example_input is None else example_input.detach().cpu()
-        evaluator, images = door_of(model).evaluator(model), probes(graph, example.numpy())
+        evaluator, images = captured.own_evaluator(model), probes(graph, example.numpy())
         # First the rules of single quantizers, whose message names the cause; then codes and results of the whole
         # model.
         compare_conventions(captured, evaluator, images)
@@ -125,14 +130,19 @@ def check_structure(model: nn.Module, example_input: torch.Tensor) -> None:
 
 def _translated(
     model: nn.Module | ExportedProgram, example_input: torch.Tensor | None, name: str, lines: Lines
-) -> tuple[nn.Module | ExportedProgram, ExportedProgram, Translator, Graph]:
-    """Return (the model behind its door, its trace, the translator of that, the graph)."""
+) -> tuple[nn.Module | ExportedProgram, ExportedProgram, Translator, Graph, Written | None]:
+    """Return (the model behind its door, its trace, the translator of that, the graph, its own quantizers)."""
     _check_model(model)
     # From here on every model is one of PyTorch with nnhw's quantizers.
     own = door_of(model).traceable(model, example_input, lines)
     program = own if isinstance(own, ExportedProgram) else _exported(own, example_input, lines)
     if isinstance(model, ExportedProgram) and example_input is not None:
         checked_example(example_input)
+    traced = program
+    found = Found() if is_foreign(model) else find_quantizers(program, example_input, lines)
+    written = found.written
+    if written is not None:
+        program = written.marked
     keys = _keys(program)
     translator = Translator(name, HANDLERS, lines)
     _add_arguments(translator, program)
@@ -145,6 +155,8 @@ def _translated(
             translator.add_block(node, Block(block))
         elif node.op not in ("call_function", "placeholder", "output"):
             raise CaptureError(f"the traced model holds a {node.op} '{node.target}', which is not supported")
+    if translator.problems:
+        translator.problems[:0] = found.uneven
     # Each layer of a float model has a problem of its own; that it is not quantized says all of them.
     if _is_float(nodes) and any(isinstance(problem, Unquantized) for problem in translator.problems):
         raise InputError(NO_QUANTIZERS)
@@ -152,8 +164,8 @@ def _translated(
     graph = verify(translator.finish(nodes[-1], keys))
     # After translation, whose messages about the model are the clearer ones.
     if isinstance(own, nn.Module) and example_input is not None:
-        check_guards(program)
-    return own, program, translator, graph
+        check_guards(traced)
+    return own, program, translator, graph, written
 
 
 def _check_model(model: nn.Module | ExportedProgram) -> None:

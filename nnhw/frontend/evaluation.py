@@ -21,6 +21,7 @@ from nnhw.nn import rescale_operator as _registered  # noqa: F401  # the operato
 from nnhw.nn.functional import along_axis
 from nnhw.nn.given import copied
 from nnhw.nn.tracing import eager_loops
+from nnhw.nn.written.int8 import NAMESPACE, WEIGHT_CODES, Packed, rounding_of
 
 Signature = tuple[Any, ...]
 """The properties by which a call of a quantizer is recognized: its arguments without tensors, and the shape behind the
@@ -28,6 +29,18 @@ first axis. In a trace, sizes that depend on the input are None."""
 
 _QUANTIZE = torch.ops.nnhw.quantize.default
 _RESCALE = torch.ops.nnhw.rescale.default
+_IMITATIONS = {
+    torch.ops.aten.fake_quantize_per_tensor_affine_cachemask.default,
+    torch.ops.aten.fake_quantize_per_channel_affine_cachemask.default,
+}
+"""torch's fake quantizers, which a trace has as `nnhw.quantize`."""
+_ATEN = torch.ops.aten
+_MAKES_CODES = {
+    *(_ATEN.quantize_per_tensor.default, _ATEN.quantize_per_tensor.tensor_qparams),
+    *(_ATEN.avg_pool2d.default, _ATEN._adaptive_avg_pool2d.default, _ATEN.adaptive_avg_pool2d.default),
+    *(_ATEN.mean.dim, _ATEN.sigmoid.default, _ATEN.hardsigmoid.default, _ATEN.tanh.default),
+}
+"""Operators of ATen that make codes of a format of their own, on tensors of torch's int8."""
 _TENSORS = {_QUANTIZE: ("x", "scale", "zero_point"), _RESCALE: ("x", "multiplier", "exponent", "bias")}
 """The operators that make codes --> names of their arguments that are tensors."""
 
@@ -60,11 +73,13 @@ class Evaluation:
     result: [N, *shape]; several are joined, [N, elements].
     calls: calls of all quantizers in order, also those of weights.
     steps: number of steps, where images are sequences.
+    roundings: how many roundings at most a value is off its code times the scale.
     """
 
     result: np.ndarray
     calls: tuple[QuantizerCall, ...]
     steps: int = 1
+    roundings: float = 1.0
 
 
 class Recorder(TorchDispatchMode):
@@ -111,6 +126,10 @@ class Recorder(TorchDispatchMode):
             self.calls.append(call_of(result, args, given, numbers=self.keeps_numbers))
         elif func is _RESCALE:
             self.calls.append(rescale_call_of(result, args, given, numbers=self.keeps_numbers))
+        elif func in _IMITATIONS:
+            self.calls.append(_imitation(args, result, numbers=self.keeps_numbers))
+        elif isinstance(result, Tensor) and result.is_quantized:
+            self.calls += _int8_calls(func, args, result, numbers=self.keeps_numbers)
         else:
             self.observe(func, args, given, result)
         return result
@@ -276,6 +295,36 @@ def rescale_call_of(
     kept = x.cpu().numpy().copy() if numbers else None
     codes = result.to(torch.int64).cpu().numpy()
     return QuantizerCall(_signature(_RESCALE, args, kwargs, x), codes, x.dtype, kept)
+
+
+def _imitation(args: Sequence[Any], result: Sequence[Tensor], *, numbers: bool) -> QuantizerCall:
+    """Return a call of torch's fake quantizer as that of `nnhw.quantize` in the trace; see `call_of`."""
+    x, scale, _, *rest = args
+    *axis, low, high = rest
+    step = scale if isinstance(scale, Tensor) else torch.tensor([scale])
+    codes = (result[0] / along_axis(step, x, axis[0] if axis else -1)).round().to(torch.int16)
+    kept = x.cpu().numpy().copy() if numbers else None
+    signature = (low, high, axis[0] if axis else -1, False, "half_even", True, False, tuple(x.shape[1:]))
+    return QuantizerCall(signature, codes.cpu().numpy(), x.dtype, kept)
+
+
+def _int8_calls(func: Any, args: Sequence[Any], result: Tensor, *, numbers: bool) -> Iterator[QuantizerCall]:
+    """Yield the calls of `nnhw.quantize` that one of torch's int8 operators is in the trace; see `call_of`."""
+    is_operator = func.namespace == NAMESPACE
+    if not is_operator and func not in _MAKES_CODES:
+        return
+    if is_operator and len(args) > 1 and isinstance(args[1], torch.ScriptObject):
+        packed = Packed.of(args[1])
+        steps = along_axis(packed.scale, packed.weight, packed.axis)
+        codes = (packed.weight / steps).round().to(torch.int16).numpy()
+        signature = (*WEIGHT_CODES, packed.axis, False, "half_even", False, False, tuple(packed.weight.shape[1:]))
+        yield QuantizerCall(signature, codes, torch.float32)
+    ends = torch.iinfo(result.dtype)
+    distances = (result.int_repr().to(torch.int16) - result.q_zero_point()).numpy()
+    kept = args[0].cpu().numpy().copy() if numbers and func is torch.ops.aten.quantize_per_tensor.default else None
+    rounding = rounding_of(func._schema.name.split("::")[1].removeprefix("_"))
+    signature = (ends.min, ends.max, -1, False, "half_even", *rounding, tuple(result.shape[1:]))
+    yield QuantizerCall(signature, distances, torch.float32, kept)
 
 
 def _arguments(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,16 +8,17 @@ from contextlib import contextmanager, suppress
 from types import ModuleType
 
 import torch
-from torch import nn
+from torch import fx, nn
 from torch._dynamo.exc import UserError
 from torch._subclasses.fake_tensor import UnsupportedOperatorException
 from torch.export import Dim, ExportedProgram
 
-from nnhw.errors import CaptureError, InputError
+from nnhw.errors import CaptureError, InputError, NnhwError
 from nnhw.nn.given import copied, unusable
 from nnhw.nn.remedies import NO_BRANCHES, remedy_for, spelled
 from nnhw.nn.tracing import eager_loops, forget_loops, quiet_torch
 from nnhw.nn.writes import first_write
+from nnhw.nn.written.traceable import traceable
 
 from .locations import Lines, error_location, location_of
 
@@ -42,8 +43,10 @@ def export(model: nn.Module, example_input: torch.Tensor, lines: Lines) -> Expor
     try_model(own, example.clone(), lines)
     try:
         # Without gradients, so that torch.no_grad() inside of the model changes nothing.
-        with quiet_torch(), torch.no_grad(), _importable(own):
+        with quiet_torch(), torch.no_grad(), _importable(own), traceable(own):
             return _traced(own, example)
+    except NnhwError:
+        raise
     except UnsupportedOperatorException as error:
         raise CaptureError(_unsupported(error, lines)) from error
     except Exception as error:
@@ -112,6 +115,48 @@ def _with_free_steps(model: nn.Module, example: torch.Tensor) -> ExportedProgram
 def has_loop(program: ExportedProgram) -> bool:
     """Return whether a program runs a body for each step of a sequence."""
     return any(str(node.target) == "scan" for node in program.graph.nodes if node.op == "call_function")
+
+
+def opened(program: ExportedProgram) -> fx.GraphModule:
+    """Return a program's graph as a module of its own, in eval mode."""
+    unlifted = program.module(check_guards=False)  # refuses eval(), which a new module of it does not
+    return fx.GraphModule(unlifted, unlifted.graph).eval()
+
+
+def fitting(program: ExportedProgram, example: torch.Tensor) -> torch.Tensor:
+    """Return an example that a program takes; if it takes only one batch size, with that number of images.
+
+    Raises
+    ------
+    CaptureError for more inputs than one, InputError for an example that does not fit.
+    """
+    if len(program.graph_signature.user_inputs) != 1:
+        raise CaptureError(f"the model must take one tensor, got {len(program.graph_signature.user_inputs)} inputs")
+    traced = _traced_input(program)
+    if example.dtype != traced.dtype or example.shape[1:] != traced.shape[1:]:
+        wanted, given = ([*tensor.shape[1:]] for tensor in (traced, example))
+        raise InputError(
+            f"the program takes [batch, ..] with images of shape {wanted} and {traced.dtype}, got {given} and "
+            f"{example.dtype}; give an example_input as it was exported with"
+        )
+    size = traced.shape[0]
+    return example[torch.arange(size) % len(example)] if isinstance(size, int) else example
+
+
+def _traced_input(program: ExportedProgram) -> torch.Tensor:
+    name = program.graph_signature.user_inputs[0]
+    value: torch.Tensor = next(node.meta["val"] for node in program.graph.nodes if node.name == name)
+    return value
+
+
+def exported_again(
+    program: ExportedProgram, module: fx.GraphModule, example: torch.Tensor, lines: Lines
+) -> ExportedProgram:
+    """Export a rewritten program; one that takes batches of a single size stays so."""
+    with quiet_torch(), torch.no_grad():
+        if not isinstance(_traced_input(program).shape[0], int):
+            return export(module, example, lines)
+        return torch.export.export(module, (example,), strict=False)
 
 
 def checked_example(example_input: object) -> torch.Tensor:

@@ -51,8 +51,8 @@ MOVES = frozenset(
 """Operations that move, repeat or pick elements: codes remain codes of the same scale."""
 FILLED = frozenset({"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"})
 """Operations that make a constant of the shape or the dtype of a value."""
-CONVERTED = frozenset({"type_as", "to"})
-"""Operations that may read the dtype and the device of another value."""
+CONVERTED = frozenset({"type_as", "to", "expand_as", "view_as", "reshape_as"})
+"""Operations that may read the dtype, the device or the shape of another value, but none of its numbers."""
 NONNEGATIVE = frozenset(
     {"relu", "relu6", "sigmoid", "hardsigmoid", "softplus", "abs", "absolute", "square", "exp", "sqrt", "softmax"}
 )
@@ -77,7 +77,9 @@ MODES: Mapping[str, tuple[int, tuple[str, ...]]] = {
 """Operations that are supported in some modes only: position of the argument `mode`, and supported values."""
 RECURRENT = frozenset({"recurrent"})
 """Layers with a loop, which read codes and return codes in formats of their own."""
-KNOWN = RECURRENT | WEIGHTED | PRODUCTS | NORMS | JOINS | CONCATS | AVERAGES | MOVES | ELEMENTWISE
+CODES = RECURRENT | {"quantize"}
+"""Operations whose results are codes already."""
+KNOWN = CODES | WEIGHTED | PRODUCTS | NORMS | JOINS | CONCATS | AVERAGES | MOVES | ELEMENTWISE
 """All operations that a quantized model may have."""
 
 MODULES: Mapping[type[nn.Module], str] = {
@@ -152,7 +154,7 @@ _ALIASES: Mapping[str, str] = {
     **{"multiply": "mul", "subtract": "sub", "divide": "div", "true_divide": "div", "negative": "neg"},
     **{"special_expit": "sigmoid", "expit": "sigmoid", "absolute": "abs"},
     **{"greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le", "not_equal": "ne"},
-    **{"__and__": "and", "__or__": "or", "__xor__": "xor", "and_": "and", "or_": "or", "_threshold": "threshold"},
+    "_threshold": "threshold",
 }
 """Names by which Python, NumPy's dialect in torch, or ATen call an operation that has another name above."""
 
@@ -170,7 +172,7 @@ def operation(node: fx.Node, modules: Mapping[str, nn.Module]) -> str:
     else:
         name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
     # In-place operations end in '_', and compute the same.
-    name = name.rstrip("_")
+    name = name.strip("_") if name.startswith("__") else name.rstrip("_")
     if name == "getattr":  # x.mT
         return str(node.args[1])
     other = node.args[1] if len(node.args) > 1 else node.kwargs.get("other")

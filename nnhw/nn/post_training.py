@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from .attention import ShareSoftmax
 from .calibration import all_zero, batches_of
 from .comparing import few_of
 from .decomposing import written_out
+from .frames import place_of
 from .given import class_name, half_floats, unready
 from .input_quantizers import (
     OfFile,
@@ -35,7 +36,8 @@ from .quantizer_plan import QuantizerPlan
 from .quantizers import Quantizer
 from .recurrent_formats import LEAST_BITS
 from .remedies import remedy_for
-from .tracing import traced
+from .tracing import exported, traced
+from .written.rewriting import Marked, mark, may_quantize
 
 WIDTH_MIN, WIDTH_MAX = 1, 8
 """Fewest and most bits of weights, activations and inputs."""
@@ -73,7 +75,8 @@ def quantized(
         made = _in_front_of_brevitas(model, layers_of_brevitas[0], images.batches, labelled, min(act_bits, input_bits))
         return made, few_of(model, images.batches[0])
     graph_module = _traced(model, images.batches, problems)
-    if own := own_quantizers(graph_module):
+    graph_module, marked = _marked(model, graph_module, images.batches)
+    if not marked and (own := own_quantizers(graph_module)):
         labelled = _labelled(evaluate, images, shape, problems)
         raise_all(problems)
         made = _completed(model, graph_module, own, images.batches, labelled, min(act_bits, input_bits))
@@ -95,6 +98,7 @@ def quantized(
     plan = _plan(graph_module, modules, batches, bits, problems)
     raise_all(problems)
     assert plan is not None
+    added = _added(marked, plan)
     # Both must be known before the graph is changed below.
     before = _accuracy(graph_module, labelled, dtype)
     layers = plan.layers
@@ -109,7 +113,7 @@ def quantized(
     after = _accuracy(graph_module, labelled, dtype)
     accuracy = Accuracy(before, after, len(labelled[1])) if labelled else None
     name = class_name(model) if isinstance(model, nn.Module) else type(graph_module).__name__
-    made = QuantizedModel.of(graph_module, Summary(name, layers, accuracy), batches)
+    made = QuantizedModel.of(graph_module, Summary(name, layers, accuracy, added), batches)
     return made, few_of(model, batches[0])
 
 
@@ -146,6 +150,42 @@ def _traced(model: nn.Module | ExportedProgram, batches: list[Tensor], problems:
         own = [name for name, module in modules if isinstance(module, Quantizer)]
         problems.append(_quantized_already(own) if own else error)
         return fx.GraphModule(nn.Module(), fx.Graph())
+
+
+def _marked(
+    model: nn.Module | ExportedProgram, graph_module: fx.GraphModule, batches: list[Tensor]
+) -> tuple[fx.GraphModule, tuple[Marked, ...]]:
+    """Return a trace of a model in which the quantizers that it computes by itself are marked, and these.
+
+    Parameters
+    ----------
+    graph_module: the traced model, which is returned as it is if there are none.
+    """
+    if not batches or not may_quantize(graph_module.graph):
+        return graph_module, ()
+    dtype = next((value.dtype for value in graph_module.parameters()), torch.float32)
+    batches = [batch.to(dtype) for batch in batches]
+    try:
+        made = exported(model, batches)
+    # Its graph of layers is right all the same, and shows what it cannot do.
+    except InputError:
+        return graph_module, ()
+    few = batches[0][:2].repeat_interleave(3 - len(batches[0][:2]), dim=0)
+    marked = mark(made, few, batches).quantizers
+    return (made, marked) if marked else (graph_module, ())
+
+
+def _added(marked: Sequence[Marked], plan: QuantizerPlan) -> str:
+    """Return what is added to a model's own quantizers, in words. Raises: InputError if nothing is missing."""
+    if not marked:
+        return ""
+    nodes = plan.added()
+    named = ("the input" if node.op == "placeholder" else place_of(node) for node in nodes)
+    places = list(dict.fromkeys(named))
+    bounds = [f"bounds of '{one.name}'" for one in marked if not one.is_bounded]
+    if not places and not bounds:
+        raise _quantized_already([f"'{one.name}'" for one in marked])
+    return f"the model's own quantizers stay as they are; added: {', '.join([*places, *bounds])}"
 
 
 def _completed(

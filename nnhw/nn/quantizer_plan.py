@@ -17,6 +17,7 @@ from .calibration import Observed, activation_quantizer, run_with, weight_quanti
 from .frames import place_of
 from .kinds import (
     AVERAGES,
+    CODES,
     COMPOSED,
     CONCATS,
     CONDITIONS,
@@ -298,8 +299,8 @@ class QuantizerPlan:
     def _give_codes(self, operands: list[fx.Node]) -> list[fx.Node]:
         """Plan a quantizer behind each value that the operands consist of; return these values."""
         sources = [source for operand in operands for source in self._sources(operand)]
-        # What a recurrent layer returns are codes already, in the format of its state.
-        reached = [source for source in sources if self._name(source) not in RECURRENT]
+        # What a recurrent layer returns are codes already, in the format of its state, as is what has a quantizer.
+        reached = [source for source in sources if self._name(source) not in CODES]
         for source in reached:
             self.groups.setdefault(source, source)
         return reached
@@ -447,7 +448,7 @@ class QuantizerPlan:
         found, reads_codes = set[fx.Node](), WEIGHTED | PRODUCTS | NORMS | AVERAGES
         for node in self._graph.nodes:
             operands = self._operands(node)
-            follows = operands and found.issuperset(operands) and self._name(node) not in reads_codes
+            follows = operands and found.issuperset(operands) and self._name(node) not in reads_codes | CODES
             if node.op == "placeholder" or follows:
                 found.add(node)
         return found
@@ -502,6 +503,11 @@ class QuantizerPlan:
         for node, source in self._mixed.items():
             self._mixing.replace(node, self._inserted[source], self._shares.get(node))
 
+    def added(self) -> list[fx.Node]:
+        """Return the layers whose weights have no quantizer yet, and the values that get one."""
+        layers = [node for node, (weights, _) in self._weights.items() if self._name(weights) not in CODES]
+        return [*layers, *self.groups]
+
     @property
     def layers(self) -> int:
         """Number of layers that have quantized weights."""
@@ -532,6 +538,8 @@ class QuantizerPlan:
     def _quantize_weights(self, node: fx.Node, bits: int) -> None:
         """Insert a quantizer between a function and its weights; functions with the same weights share it."""
         weights, axis = self._weights[node]
+        if self._name(weights) in CODES:
+            return
         if (weights, axis) not in self._quantized:
             tensor = self._constants[weights]
             quantizer = weight_quantizer(tensor, bits, PER_TENSOR if axis is None else axis % tensor.ndim)

@@ -33,6 +33,7 @@ from .comparing import difference, hooks_of, is_hooked_globally
 from .frames import innermost_user_frame
 from .given import copied, plain
 from .remedies import NO_BRANCHES
+from .written.traceable import traceable
 
 # Held while warnings, logging, output or torch's stance are changed: all threads share these.
 _TRACING = threading.RLock()
@@ -72,6 +73,13 @@ def traced(model: nn.Module | ExportedProgram, batches: Sequence[Tensor]) -> fx.
         problems.append(InputError(found))
     # Of the first attempt, as torch.export does not know the names of layers.
     raise problems[0]
+
+
+def exported(model: nn.Module | ExportedProgram, batches: Sequence[Tensor]) -> fx.GraphModule:
+    """Return a copy of a model, in eval mode, as a graph of ATen's operators. Raises: InputError."""
+    if isinstance(model, ExportedProgram):
+        return _opened(model)
+    return _by_export(_without_parametrizations(copied(model)), batches)
 
 
 _Attempt = Callable[[nn.Module, Sequence[Tensor]], fx.GraphModule]
@@ -218,7 +226,7 @@ def _exported(model: nn.Module, batch: Tensor) -> ExportedProgram:
     dtype = next((value.dtype for value in own.parameters()), torch.float32)
     # One image alone would make torch trace a batch of exactly one.
     example = batch[:2].to(dtype).repeat_interleave(2 if len(batch) == 1 else 1, dim=0)
-    with quiet_torch(), torch.no_grad():
+    with quiet_torch(), torch.no_grad(), traceable(own):
         return torch.export.export(own, (example,), dynamic_shapes=({0: Dim.DYNAMIC},), strict=False)
 
 
