@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from nnhw.flow.models import watching
 from nnhw.flow.models.watching import Watched, is_state, watched
@@ -107,6 +108,15 @@ def test_watched_has_a_reason_to_run_again_what_no_file_decides(tmp_path: Path, 
     seen = seen_in(tmp_path, line)
     assert any(reason in one for one in seen.reasons)
     assert seen.states() is None
+
+
+def test_watched_sees_files_that_torch_opens_in_cpp(tmp_path: Path) -> None:
+    torch.save({"weight": torch.zeros(2)}, tmp_path / "net.pt2")
+    seen = seen_in(tmp_path, "import torch; torch._C.PyTorchFileReader(str(here / 'net.pt2'))")
+    assert str(tmp_path / "net.pt2") in seen.paths
+    (tmp_path / "numbers").write_bytes(bytes(8))
+    seen = seen_in(tmp_path, "import torch; torch.from_file(str(here / 'numbers'), size=2)")
+    assert seen.reasons == {"it calls from_file"}
 
 
 def test_watched_trusts_no_file_that_may_have_changed_meanwhile(tmp_path: Path) -> None:
