@@ -1,8 +1,9 @@
 """Quantized PyTorch networks to verified FPGA accelerators.
 
 `build` makes an accelerator, `open` runs it, `reference` is the model in exact arithmetic, `quantize` makes a quantized
-model from a float one, `swap` replaces modules of a model, a `Rewrite` changes its graph, `search` finds the best of
-many networks, `fit` tells on which boards a network fits, and `export_c` writes portable C. `nn` has quantized layers.
+model from a float one, `sensitivity` tells which layers need more bits, `swap` replaces modules of a model, a `Rewrite`
+changes its graph, `search` finds the best of many networks, `fit` tells on which boards a network fits, and `export_c`
+writes portable C. `nn` has quantized layers.
 All are imported at their first use: `import nnhw` alone needs neither torch nor amaranth. All errors that they raise on
 purpose are `NnhwError`s.
 """
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from nnhw.flow.commands.exporting_c import export_c
     from nnhw.flow.pipeline import build
     from nnhw.flow.running.finished import open
-    from nnhw.frontend.after_training import quantize
+    from nnhw.frontend.after_training import quantize, sensitivity
     from nnhw.frontend.reference import reference
     from nnhw.nn.swapping import swap
     from nnhw.rewrites import Rewrite
@@ -38,6 +39,7 @@ __all__ = [
     "quantize",
     "reference",
     "search",
+    "sensitivity",
     "swap",
 ]
 
@@ -52,6 +54,7 @@ _HOMES = {
     "quantize": "nnhw.frontend.after_training",
     "reference": "nnhw.frontend.reference",
     "search": "nnhw.searching.search",
+    "sensitivity": "nnhw.frontend.after_training",
     "swap": "nnhw.nn.swapping",
 }
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from nnhw.families.prices import PartRow
     from nnhw.flow.implementation.patching import Base
     from nnhw.frontend import Source
+    from nnhw.nn.bits import Widths
     from nnhw.rewrites import Rewrite
 
 ROOT = Path("build")
@@ -155,8 +156,8 @@ def build(
     calibrate: Any = None,
     evaluate: Any = None,
     labels: Any = None,
-    weight_bits: int = 8,
-    act_bits: int = 8,
+    weight_bits: Widths = 8,
+    act_bits: Widths = 8,
     start_from: str = STAGE_NAMES[0],
     stop_at: str = STAGE_NAMES[-1],
     rewrites: Sequence[Rewrite] = (),
@@ -196,7 +197,8 @@ def build(
     calibrate: data with which a float model is quantized, as `nnhw.quantize` takes it; None: the model has quantizers.
     evaluate, labels: images (default: those of `calibrate`) and their labels [N]: the report then has the accuracy
         before and after quantization.
-    weight_bits, act_bits: bits of weights and of activations, 1 to 8, with `calibrate`.
+    weight_bits, act_bits: bits of weights and of activations with `calibrate`, 1 to 8, or a dict of them by layers; see
+        `nnhw.quantize`.
     start_from, stop_at: the first and the last stage to run; files of the stages before it are used as they are.
     rewrites: of the model's graph, in order; see `docs/rewrites.md`.
     progress: where the build reports. True: bars in a terminal or a notebook, nothing elsewhere; False: nothing.

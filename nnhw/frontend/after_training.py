@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
+from nnhw.errors import InputError, NnhwError, raise_all
+from nnhw.nn.bits import Widths
+from nnhw.nn.calibration import batches_of
 from nnhw.nn.post_training import INPUT_BITS, quantized
 from nnhw.nn.quantized import QuantizedModel
+from nnhw.nn.sensitivity import Sensitivity, checked_bits, measure
 
 from .capture import check_structure
 
@@ -16,8 +22,8 @@ from .capture import check_structure
 def quantize(
     model: nn.Module | ExportedProgram,
     calibration_batches: Any,
-    weight_bits: int = 8,
-    act_bits: int = 8,
+    weight_bits: Widths = 8,
+    act_bits: Widths = 8,
     *,
     input_bits: int = INPUT_BITS,
     evaluate: tuple[Any, Any] | None = None,
@@ -42,7 +48,9 @@ def quantize(
     calibration_batches: one tensor or array [N, ..]; an iterable of such batches, or of (batch, labels), whose labels
         are left out; such as a `DataLoader`, of which batches are taken until there are 1,024 images, in its order, so
         let it shuffle; or a `Dataset` of images, or of (image, label), of which 1,024 are taken, evenly spread over it.
-    weight_bits, act_bits: bits of weights and activations, 1 to 8.
+    weight_bits, act_bits: bits of weights and activations, 1 to 8; or a dict of bits by the names of layers, which may
+        be patterns, of which the first that matches counts: `{"conv1": 8, "features.*": 4, "*": 2}`. Activations go by
+        the layer that makes them.
     input_bits: bits of the model's input, 1 to 8.
     evaluate: (images [N, ..], labels [N]), labels counted from 0: on them PyTorch measures the accuracy before and
         after quantization, in the model's own dtype; it becomes the attribute `accuracy` of the result, which is
@@ -66,3 +74,43 @@ def quantize(
     )
     check_structure(made, images)
     return made
+
+
+def sensitivity(
+    model: nn.Module | ExportedProgram,
+    data: Any,
+    bits: Sequence[int] | int = (4, 2),
+    *,
+    labels: Any = None,
+    example_input: Tensor | None = None,
+) -> Sensitivity:
+    """Return what a float model loses if the weights of one layer have few bits, for each layer alone.
+
+        print(nnhw.sensitivity(model, images))
+        quantized = nnhw.quantize(model, images, weight_bits={"conv1": 8, "*": 2})
+
+    All other weights, and all activations, have 8 bits. The model itself is not changed.
+
+    Parameters
+    ----------
+    data: images with which the model is quantized and then evaluated, as `nnhw.quantize` takes them.
+    bits: of a layer's weights, 1 to 8; each number is tried.
+    labels: [N] of these images, counted from 0: accuracy is measured, too.
+    example_input: see `quantize`.
+
+    Raises
+    ------
+    InputError, or ProblemList with several of them: what `quantize` raises; labels that do not fit the images.
+    """
+    counts = checked_bits(bits)
+    made, _ = quantized(model, data, 8, 8, example_input=example_input)
+    problems: list[NnhwError] = []
+    shape = None if example_input is None else list(example_input.shape[1:])
+    batches = batches_of(data, "calibration data", problems, shape, whole=labels is not None)
+    raise_all(problems)
+    dtype = next((value.dtype for value in made.parameters()), torch.float32)
+    images = sum(map(len, batches))
+    classes = None if labels is None else torch.as_tensor(labels).reshape(-1)
+    if classes is not None and len(classes) != images:
+        raise InputError(f"labels need one number for each of the {images} images, got {len(classes)}")
+    return measure(made, [batch.to(dtype) for batch in batches], counts, classes)

@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 from nnhw.errors import InputError, NnhwError, raise_all
 
 from .attention import ShareSoftmax
+from .bits import WIDTH_MAX, LayerBits, Widths
 from .calibration import all_zero, batches_of
 from .comparing import few_of
 from .decomposing import written_out
@@ -39,8 +40,6 @@ from .remedies import remedy_for
 from .tracing import exported, traced
 from .written.rewriting import Marked, mark, may_quantize
 
-WIDTH_MIN, WIDTH_MAX = 1, 8
-"""Fewest and most bits of weights, activations and inputs."""
 INPUT_BITS = 8
 """Bits of a model's input unless the user says otherwise, as pixels have."""
 ALL_ZERO = "calibration data is 0 everywhere, which shows the range of no value; give images that the model will see"
@@ -49,8 +48,8 @@ ALL_ZERO = "calibration data is 0 everywhere, which shows the range of no value;
 def quantized(
     model: nn.Module | ExportedProgram,
     calibration_batches: Any,
-    weight_bits: int,
-    act_bits: int,
+    weight_bits: Widths,
+    act_bits: Widths,
     *,
     input_bits: int = INPUT_BITS,
     evaluate: tuple[Any, Any] | None = None,
@@ -60,9 +59,14 @@ def quantized(
 
     Nothing here says whether the copy can be captured.
     """
-    problems: list[NnhwError] = list(_wrong_widths(weight_bits=weight_bits, act_bits=act_bits, input_bits=input_bits))
+    weights, acts = LayerBits(weight_bits, "weight_bits"), LayerBits(act_bits, "act_bits")
+    problems: list[NnhwError] = [
+        *weights.problems(),
+        *acts.problems(),
+        *LayerBits(input_bits, "input_bits").problems(),
+    ]
     # Wrong widths are noted; planning goes on with others, to find all further problems at once.
-    bits = (WIDTH_MAX, WIDTH_MAX) if problems else (weight_bits, max(act_bits, input_bits))
+    bits = (WIDTH_MAX, WIDTH_MAX) if problems else (weights.most, max(acts.most, input_bits))
     shape = _image_shape(model, example_input)
     # Where the labels of a loader's images are given, all of them are evaluated.
     is_labelled = isinstance(evaluate, tuple | list) and len(evaluate) == 2 and evaluate[0] is calibration_batches
@@ -72,24 +76,26 @@ def quantized(
     if isinstance(model, nn.Module) and (layers_of_brevitas := _layers_of_brevitas(model)):
         labelled = _labelled(evaluate, images, shape, problems)
         raise_all(problems)
-        made = _in_front_of_brevitas(model, layers_of_brevitas[0], images.batches, labelled, min(act_bits, input_bits))
+        made = _in_front_of_brevitas(
+            model, layers_of_brevitas[0], images.batches, labelled, min(acts.least, input_bits)
+        )
         return made, few_of(model, images.batches[0])
     graph_module = _traced(model, images.batches, problems)
     graph_module, marked = _marked(model, graph_module, images.batches)
     if not marked and (own := own_quantizers(graph_module)):
         labelled = _labelled(evaluate, images, shape, problems)
         raise_all(problems)
-        made = _completed(model, graph_module, own, images.batches, labelled, min(act_bits, input_bits))
+        made = _completed(model, graph_module, own, images.batches, labelled, min(acts.least, input_bits))
         return made, few_of(model, images.batches[0])
     modules = dict(graph_module.named_modules())
     problems += _unsupported(graph_module, modules)
     loops = [node for node in graph_module.graph.nodes if operation(node, modules) in RECURRENT]
     # Wrong widths have a problem of their own already.
-    if loops and not problems and min(weight_bits, act_bits) < LEAST_BITS:
+    if loops and not problems and min(weights.least, acts.least) < LEAST_BITS:
         problems.append(
             InputError(
                 f"layer '{loops[0].target}' ({type(modules[str(loops[0].target)]).__name__}) needs weights and "
-                f"activations of {LEAST_BITS} bits or more, got {weight_bits} and {act_bits}"
+                f"activations of {LEAST_BITS} bits or more, got {weights.least} and {acts.least}"
             )
         )
     labelled = _labelled(evaluate, images, shape, problems)
@@ -103,11 +109,12 @@ def quantized(
     before = _accuracy(graph_module, labelled, dtype)
     layers = plan.layers
     plan.observe(batches)
-    plan.insert(act_bits, input_bits)
+    plan.insert(acts, input_bits)
     plan.replace_mixing()
-    plan.replace_weights(weight_bits)
+    plan.replace_weights(weights)
     # Last: it runs the whole quantized model to observe what formats of loops need.
-    plan.replace_loops(weight_bits, act_bits, batches)
+    plan.replace_loops(weights, acts, batches)
+    raise_all([*weights.unused(plan.weighted), *acts.unused(plan.coded)])
     graph_module.graph.lint()
     graph_module.recompile()
     after = _accuracy(graph_module, labelled, dtype)
@@ -121,12 +128,6 @@ def accuracy_of(model: object) -> Accuracy | None:
     """Return the accuracy that `quantize` measured; None for any other model."""
     accuracy = getattr(model, "accuracy", None)
     return accuracy if isinstance(accuracy, Accuracy) else None
-
-
-def _wrong_widths(**widths: Any) -> Iterator[InputError]:
-    for name, bits in widths.items():
-        if isinstance(bits, bool) or not isinstance(bits, int) or not WIDTH_MIN <= bits <= WIDTH_MAX:
-            yield InputError(f"{name} must be a whole number from {WIDTH_MIN} to {WIDTH_MAX}, got {bits!r}")
 
 
 def _traced(model: nn.Module | ExportedProgram, batches: list[Tensor], problems: list[NnhwError]) -> fx.GraphModule:

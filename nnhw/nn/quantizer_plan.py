@@ -13,8 +13,9 @@ from torch.utils._pytree import tree_leaves
 
 from nnhw.errors import InputError, NnhwError
 
+from .bits import LayerBits
 from .calibration import Observed, activation_quantizer, run_with, weight_quantizer
-from .frames import place_of
+from .frames import module_path, place_of
 from .kinds import (
     AVERAGES,
     CODES,
@@ -86,6 +87,11 @@ class _Watching(fx.Interpreter):
             if n in self._watch:
                 self._watch[n](result)
         return result
+
+
+def layer_of(node: fx.Node) -> str:
+    """Return the name by which a user knows the layer that makes a value: its path, or outside of layers its own."""
+    return str(node.target) if node.op == "call_module" else module_path(node) or node.name
 
 
 class QuantizerPlan:
@@ -403,7 +409,7 @@ class QuantizerPlan:
 
         return show
 
-    def insert(self, act_bits: int, input_bits: int) -> None:
+    def insert(self, act_bits: LayerBits, input_bits: int) -> None:
         """Insert a quantizer behind each planned value, in front of all its readers.
 
         Parameters
@@ -421,12 +427,13 @@ class QuantizerPlan:
             signed[leader] |= node not in nonnegative
         for node, leader in self.groups.items():
             # Each node gets a quantizer of its own; those of a group are equal, as they have the same observations.
-            bits = input_bits if leader in inputs else act_bits
+            own = act_bits.of(layer_of(leader))
+            bits = input_bits if leader in inputs else own
             whole = any(self.groups.get(read) is leader for read in self._mixing.read_whole)
             quantizer = activation_quantizer(self._observed[leader], bits, signed[leader], whole)
             self._inserted[node] = quantizer
             if node in self._mixing.inner:
-                self._shares[node] = self._mixing.share_format(act_bits, self._observed[leader].peak)
+                self._shares[node] = self._mixing.share_format(own, self._observed[leader].peak)
                 if list(self.groups.values()).count(leader) == 1:
                     self._inserted[node] = self._shares[node]
                     continue  # its shares are codes
@@ -509,27 +516,43 @@ class QuantizerPlan:
         return [*layers, *self.groups]
 
     @property
+    def weighted(self) -> list[str]:
+        """Names of the layers that have weights."""
+        nodes = (node for node in self._graph.nodes if node in self._values - self._mixing.products)
+        return list(dict.fromkeys(layer_of(node) for node in nodes if self._name(node) in WEIGHTED | RECURRENT))
+
+    @property
+    def coded(self) -> list[str]:
+        """Names of the layers whose results have got quantizers."""
+        return list(dict.fromkeys(map(layer_of, self.groups)))
+
+    @property
     def layers(self) -> int:
         """Number of layers that have quantized weights."""
         return sum(self._name(node) in WEIGHTED | RECURRENT for node in self._values - self._mixing.products)
 
-    def replace_weights(self, bits: int) -> None:
+    def replace_weights(self, bits: LayerBits) -> None:
         """Replace float layers by quantized ones, and insert quantizers behind weights that functions read."""
         for node in list(self._graph.nodes):
             if node not in self._values - self._mixing.products or self._name(node) not in WEIGHTED:
                 continue
+            own = bits.of(layer_of(node))
             if node.op == "call_module":
                 layer = self._graph_module.get_submodule(str(node.target))
                 if not isinstance(layer, QuantLayer):
-                    self._graph_module.set_submodule(str(node.target), _quantized_layer(layer, bits))
+                    self._graph_module.set_submodule(str(node.target), _quantized_layer(layer, own))
             else:
-                self._quantize_weights(node, bits)
+                self._quantize_weights(node, own)
 
-    def replace_loops(self, weight_bits: int, act_bits: int, batches: list[Tensor]) -> None:
+    def replace_loops(self, weight_bits: LayerBits, act_bits: LayerBits, batches: list[Tensor]) -> None:
         """Replace recurrent layers by quantized ones, and run all data to observe formats without a fixed range."""
         paths = {str(node.target) for node in self._values if self._name(node) in RECURRENT}
-        layers = [self._graph_module.get_submodule(path) for path in sorted(paths)]
-        made = [quantized_recurrent(layer, weight_bits, act_bits) for layer in layers if isinstance(layer, nn.RNNBase)]
+        layers = [(path, self._graph_module.get_submodule(path)) for path in sorted(paths)]
+        made = [
+            quantized_recurrent(layer, weight_bits.of(path), act_bits.of(path))
+            for path, layer in layers
+            if isinstance(layer, nn.RNNBase)
+        ]
         for path, layer in zip(sorted(paths), made, strict=True):
             self._graph_module.set_submodule(path, layer)
         self._graph_module.recompile()

@@ -17,6 +17,7 @@ from nnhw.reading import load_npy, npy_header
 
 if TYPE_CHECKING:
     from nnhw.frontend import Source
+    from nnhw.nn.bits import Widths
 
 
 BITS_MAX = 8
@@ -99,13 +100,13 @@ class GivenData:
     ----------
     calibrate: as `nnhw.quantize` takes it.
     evaluate: images and labels [N] on which accuracy is measured, before and after; None: it is not measured.
-    weight_bits, act_bits: bits of weights and activations, 1 to 8.
+    weight_bits, act_bits: bits of weights and activations, see `nnhw.quantize`.
     """
 
     calibrate: Any
     evaluate: tuple[Any, Any] | None
-    weight_bits: int
-    act_bits: int
+    weight_bits: Widths
+    act_bits: Widths
 
     def quantize(self, model: Any, example_input: Any, progress: Progress) -> Any:
         """Return the quantized model; its accuracy, where there are labels, is noted."""
@@ -127,7 +128,7 @@ class GivenData:
         return made
 
 
-def given_data(calibrate: Any, evaluate: Any, labels: Any, weight_bits: int, act_bits: int) -> GivenData | None:
+def given_data(calibrate: Any, evaluate: Any, labels: Any, weight_bits: Widths, act_bits: Widths) -> GivenData | None:
     """Return the data of a call of `nnhw.build`, None where `calibrate` is None.
 
     Raises

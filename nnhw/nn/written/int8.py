@@ -26,6 +26,8 @@ _HOMES = ("torch.ao.nn.quantized.", "torch.ao.nn.intrinsic.quantized.", "torch.n
 NAMESPACE = "quantized"
 WEIGHT_CODES = (-128, 127)
 
+_WRONG_TRANSPOSED = ("x86", "onednn")
+"""Engines whose transposed convolutions differ from the weights' own; source: measured with torch 2.13."""
 _BY_RECIPROCAL = ("quantize_per_tensor", "add", "cat")
 """Operators that multiply by the reciprocal of the scale."""
 _FORMAT_NAME = re.compile(r"(^|_)(scale|zero_point)(_\d+)*$")
@@ -184,6 +186,11 @@ class _Int8AsFloats(TorchFunctionMode):
         relu = name.endswith("_relu") and name not in _FUNCTIONS
         base = name.removesuffix("_relu") if relu else name
         rest: Sequence[Any]
+        if base.startswith("conv_transpose") and torch.backends.quantized.engine in _WRONG_TRANSPOSED:
+            raise CaptureError(
+                f"torch's engine '{torch.backends.quantized.engine}' computes quantized::{name} wrong where its input "
+                f"has a zero point; set torch.backends.quantized.engine = 'fbgemm' before you convert the model"
+            )
         if base in _LAYERS:
             x, packed, *rest = args
             result = _LAYERS[base](x, self._packed[id(packed)])
