@@ -15,6 +15,7 @@ from torch.export.graph_signature import InputKind
 from nnhw.errors import CaptureError, InputError, raise_all
 from nnhw.ir import Graph, verify
 from nnhw.ir.graph import inner_name
+from nnhw.nn.frozen import is_fake
 from nnhw.nn.given import half_floats, unready
 from nnhw.nn.writes import KEEPS_NOTHING
 
@@ -110,7 +111,8 @@ def capture_quantizers(
         check_calls(own, example_input)
     traced = own if written is None else program
     captured = Captured(graph, tuple(_quantizers(program.graph.nodes, translator)), traced, written)
-    if is_foreign(model) or written is not None:
+    imitates = isinstance(model, nn.Module) and any(map(is_fake, model.modules()))
+    if is_foreign(model) or written is not None or imitates:
         example = random_input(program) if example_input is None else example_input.detach().cpu()
         evaluator, images = captured.own_evaluator(model), probes(graph, example.numpy())
         # First the rules of single quantizers, whose message names the cause; then codes and results of the whole

@@ -28,6 +28,11 @@ first axis. In a trace, sizes that depend on the input are None."""
 
 _QUANTIZE = torch.ops.nnhw.quantize.default
 _RESCALE = torch.ops.nnhw.rescale.default
+_IMITATIONS = {
+    torch.ops.aten.fake_quantize_per_tensor_affine_cachemask.default,
+    torch.ops.aten.fake_quantize_per_channel_affine_cachemask.default,
+}
+"""torch's fake quantizers, which a trace has as `nnhw.quantize`."""
 _TENSORS = {_QUANTIZE: ("x", "scale", "zero_point"), _RESCALE: ("x", "multiplier", "exponent", "bias")}
 """The operators that make codes --> names of their arguments that are tensors."""
 
@@ -113,6 +118,8 @@ class Recorder(TorchDispatchMode):
             self.calls.append(call_of(result, args, given, numbers=self.keeps_numbers))
         elif func is _RESCALE:
             self.calls.append(rescale_call_of(result, args, given, numbers=self.keeps_numbers))
+        elif func in _IMITATIONS:
+            self.calls.append(_imitation(func, args, result, numbers=self.keeps_numbers))
         else:
             self.observe(func, args, given, result)
         return result
@@ -278,6 +285,17 @@ def rescale_call_of(
     kept = x.cpu().numpy().copy() if numbers else None
     codes = result.to(torch.int64).cpu().numpy()
     return QuantizerCall(_signature(_RESCALE, args, kwargs, x), codes, x.dtype, kept)
+
+
+def _imitation(target: Any, args: Sequence[Any], result: Sequence[Tensor], *, numbers: bool) -> QuantizerCall:
+    """Return a call of torch's fake quantizer as that of `nnhw.quantize` in the trace; see `call_of`."""
+    x, scale, _, *rest = args
+    *axis, low, high = rest
+    step = scale if isinstance(scale, Tensor) else torch.tensor([scale])
+    codes = (result[0] / along_axis(step, x, axis[0] if axis else -1)).round().to(torch.int16)
+    kept = x.cpu().numpy().copy() if numbers else None
+    signature = (low, high, axis[0] if axis else -1, False, "half_even", True, False, tuple(x.shape[1:]))
+    return QuantizerCall(signature, codes.cpu().numpy(), x.dtype, kept)
 
 
 def _arguments(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from nnhw.nn.given import copied, unusable
 from nnhw.nn.remedies import NO_BRANCHES, remedy_for, spelled
 from nnhw.nn.tracing import eager_loops, forget_loops, quiet_torch
 from nnhw.nn.writes import first_write
+from nnhw.nn.written.traceable import Traceable
 
 from .locations import Lines, error_location, location_of
 
@@ -42,7 +43,7 @@ def export(model: nn.Module, example_input: torch.Tensor, lines: Lines) -> Expor
     try_model(own, example.clone(), lines)
     try:
         # Without gradients, so that torch.no_grad() inside of the model changes nothing.
-        with quiet_torch(), torch.no_grad(), _importable(own):
+        with quiet_torch(), torch.no_grad(), _importable(own), Traceable():
             return _traced(own, example)
     except UnsupportedOperatorException as error:
         raise CaptureError(_unsupported(error, lines)) from error
@@ -146,7 +147,9 @@ def _traced_input(program: ExportedProgram) -> torch.Tensor:
     return value
 
 
-def exported_again(program: ExportedProgram, module: fx.GraphModule, example: torch.Tensor, lines: Lines) -> ExportedProgram:
+def exported_again(
+    program: ExportedProgram, module: fx.GraphModule, example: torch.Tensor, lines: Lines
+) -> ExportedProgram:
     """Export a rewritten program; one that takes batches of a single size stays so."""
     with quiet_torch(), torch.no_grad():
         if not isinstance(_traced_input(program).shape[0], int):

@@ -104,24 +104,23 @@ class WrittenEvaluator(Evaluator):
         ------
         ExactnessError: it is between two codes.
         """
-        lattice = marked.lattice
-        scale = along_axis(lattice.scale, value, marked.axis)
+        format = marked.format
+        scale = along_axis(format.scale, value, format.axis)
         codes = torch.round(value / scale)
         apart = (value - codes * scale).abs()
-        if not bool((apart <= _NEAR * scale).all()) or bool((codes.abs() > max(-lattice.low, lattice.high)).any()):
+        if not bool(((apart <= _NEAR * scale) & (format.low <= codes) & (codes <= format.high)).all()):
             raise ExactnessError(
-                f"'{marked.name}' was found to be a multiple of {float(lattice.scale[0]):.6g}, but is none; this is a "
-                f"mistake of nnhw, please report the model"
+                f"'{marked.name}' was found to be codes {format.low}..{format.high} of the scale "
+                f"{float(format.scale[0]):.6g}, but is none of them; this is a mistake of nnhw, please report the model"
             )
         unit = torch.finfo(value.dtype).eps / 2
         self._roundings = max(self._roundings, float((apart / (codes.abs().clamp(1) * scale)).max()) / unit)
         if marked.is_weight and number in self._weights:
             codes = torch.from_numpy(self._weights[number]).to(value.dtype)
             value = codes * scale
-        signature = (lattice.low, lattice.high, marked.axis, lattice.bipolar, "half_even", False, False)
-        kept = value.cpu().numpy().copy() if not marked.is_weight else None
+        kept = None if marked.is_weight else value.cpu().numpy().copy()
         exact = codes.to(torch.int16).cpu().numpy()
-        return QuantizerCall((*signature, tuple(value.shape[1:])), exact, value.dtype, kept), value
+        return QuantizerCall((*format.options, tuple(value.shape[1:])), exact, value.dtype, kept), value
 
 
 class _Watching(fx.Interpreter):

@@ -9,13 +9,14 @@ from torch import Tensor, nn
 
 from nnhw.errors import InputError
 
+from .frozen import OBSERVERS_HOMES, is_fake
+
 _PT2E = "quantize with PT2E (prepare_pt2e, calibrate, convert_pt2e), or give the float model to nnhw.quantize"
 _INT8_MODULES = ("torch.ao.nn.quantized.", "torch.ao.nn.intrinsic.quantized.", "torch.nn.quantized.")
 _FLOAT_MODULES = (torch.ao.nn.quantized.FloatFunctional,)
 """Modules that are in the packages of int8 modules, but compute with floats."""
-_OBSERVERS = {"ObserverBase", "FakeQuantizeBase"}
-_OBSERVERS_HOMES = ("torch.ao.quantization.", "torchao.")
-"""Names and packages of base classes instead of the classes, as torchao need not be installed."""
+_OBSERVERS = {"ObserverBase"}
+"""Names of base classes instead of the classes, as torchao need not be installed."""
 
 
 def foreign(model: nn.Module) -> Iterator[InputError]:
@@ -27,10 +28,11 @@ def foreign(model: nn.Module) -> Iterator[InputError]:
             f"layer '{found[0]}' of the model is torch's own int8 module {type(layer).__name__}, which cannot be "
             f"exported; {_PT2E}"
         )
-    if found := [name for name, module in modules.items() if _observes(module)]:
+    inside = {observer for module in modules.values() if is_fake(module) for observer in module.children()}
+    if found := [name for name, module in modules.items() if _observes(module) and module not in inside]:
         yield InputError(
-            f"'{found[0]}' of the model is a {type(modules[found[0]]).__name__}, which observes or imitates "
-            f"quantization and is not converted; call convert_pt2e(model) if prepare_pt2e or prepare_qat_pt2e has made "
+            f"'{found[0]}' of the model is a {type(modules[found[0]]).__name__}, which observes, and nothing "
+            f"is quantized yet; call convert_pt2e(model) if prepare_pt2e or prepare_qat_pt2e has made "
             f"it; otherwise take the float model, and {_PT2E}"
         )
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
@@ -47,9 +49,9 @@ def _is_int8(module: nn.Module) -> bool:
 
 
 def _observes(module: nn.Module) -> bool:
-    """Return whether a module is an observer or a fake quantizer, of torch or of torchao, which is not imported."""
+    """Return whether a module is an observer of torch, or of torchao, which is not imported."""
     bases = [base for base in type(module).__mro__ if base.__name__ in _OBSERVERS]
-    return any(base.__module__.startswith(_OBSERVERS_HOMES) for base in bases)
+    return any(base.__module__.startswith(OBSERVERS_HOMES) for base in bases)
 
 
 def _subclass(value: Tensor) -> str:

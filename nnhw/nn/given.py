@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 from nnhw.errors import InputError
 
 from .foreign import foreign
+from .frozen import freeze, unfit
 
 
 def plain(model: nn.Module) -> nn.Module:
@@ -30,7 +31,8 @@ def copied(model: nn.Module) -> nn.Module:
     """Return a copy of a model on the CPU and in eval mode.
 
     `copy.deepcopy` refuses tensors that were computed with a gradient, such as the weights that
-    `torch.nn.utils.prune` and `torch.nn.utils.weight_norm` keep beside their parameters.
+    `torch.nn.utils.prune` and `torch.nn.utils.weight_norm` keep beside their parameters. torch's fake quantizers, which
+    would go on observing, have the scales in the copy that they have now.
 
     Raises
     ------
@@ -41,7 +43,7 @@ def copied(model: nn.Module) -> nn.Module:
     # deepcopy takes an object whose id is in its memo for copied already.
     memo = {id(value): value.detach().clone() for value in held if not value.is_leaf}
     try:
-        return copy.deepcopy(model, memo).cpu().eval()  # type: ignore[arg-type]  # memo: by id, any value
+        return freeze(copy.deepcopy(model, memo).cpu().eval())  # type: ignore[arg-type]  # memo: by id, any value
     # deepcopy runs the `__deepcopy__` and `__reduce__` of whatever the user's model holds, which may fail in any way.
     except Exception as error:
         line = (str(error).splitlines() or [""])[0]
@@ -84,6 +86,8 @@ def unready(model: nn.Module | ExportedProgram) -> Iterator[InputError]:
     if isinstance(model, nn.Module) and (found := list(foreign(model))):
         yield from found
         return
+    if isinstance(model, nn.Module):
+        yield from unfit(model)
     tensors = _tensors(model)
     # Shapes of lazy parameters and values on 'meta' are not there to be looked at, so these two come first.
     if lazy := [name for name, value in tensors.items() if is_lazy(value)]:

@@ -51,8 +51,8 @@ MOVES = frozenset(
 """Operations that move, repeat or pick elements: codes remain codes of the same scale."""
 FILLED = frozenset({"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"})
 """Operations that make a constant of the shape or the dtype of a value."""
-CONVERTED = frozenset({"type_as", "to"})
-"""Operations that may read the dtype and the device of another value."""
+CONVERTED = frozenset({"type_as", "to", "expand_as", "view_as", "reshape_as"})
+"""Operations that may read the dtype, the device or the shape of another value, but none of its numbers."""
 NONNEGATIVE = frozenset(
     {"relu", "relu6", "sigmoid", "hardsigmoid", "softplus", "abs", "absolute", "square", "exp", "sqrt", "softmax"}
 )

@@ -179,7 +179,9 @@ def _added(marked: Sequence[Marked], plan: QuantizerPlan) -> str:
     """Return what is added to a model's own quantizers, in words. Raises: InputError if nothing is missing."""
     if not marked:
         return ""
-    places = list(dict.fromkeys(place_of(node) for node in plan.added()))
+    nodes = plan.added()
+    named = ("the input" if node.op == "placeholder" else place_of(node) for node in nodes)
+    places = list(dict.fromkeys(named))
     bounds = [f"bounds of '{one.name}'" for one in marked if not one.is_bounded]
     if not places and not bounds:
         raise _quantized_already([f"'{one.name}'" for one in marked])

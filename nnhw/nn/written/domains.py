@@ -88,8 +88,7 @@ _CONDITIONS = frozenset(
         *("isnan", "isinf", "isfinite", "signbit"),
     }
 )
-IMITATIONS = frozenset({"fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine"})
-MAKES_FEW = _ROUNDINGS | _SIGNS | _CONDITIONS | IMITATIONS
+MAKES_FEW = _ROUNDINGS | _SIGNS | _CONDITIONS
 """Operations that make few numbers of many."""
 CASTS = frozenset({"to", "_to_copy", "type_as", "detach", "alias", "clone", "contiguous", "lift_fresh_copy"})
 _RISING = frozenset(
@@ -103,12 +102,15 @@ _RISING = frozenset(
 _TURNING = frozenset({"abs", "square"})
 
 
-def domains(module: fx.GraphModule, constants: Mapping[fx.Node, Tensor]) -> dict[fx.Node, Domain]:
+def domains(
+    module: fx.GraphModule, constants: Mapping[fx.Node, Tensor], depends: set[fx.Node]
+) -> dict[fx.Node, Domain]:
     """Return which numbers each computed value can be.
 
     Parameters
     ----------
     constants: values that depend on no image, floats in float64.
+    depends: the nodes that do.
     """
     found: dict[fx.Node, Domain] = {}
     modules = dict(module.named_modules())
@@ -116,7 +118,7 @@ def domains(module: fx.GraphModule, constants: Mapping[fx.Node, Tensor]) -> dict
         operands = [operand for operand in node.all_input_nodes if operand in found]
         if node.op == "placeholder":
             found[node] = Between()
-        elif node.op == "call_function" and operands:
+        elif node.op == "call_function" and node in depends:
             with torch.no_grad():
                 found[node] = _domain(node, operation(node, modules), operands, found, constants)
     return found
@@ -130,30 +132,42 @@ def _domain(
     constants: Mapping[fx.Node, Tensor],
 ) -> Domain:
     given = [found[operand] for operand in operands]
-    if name in CONCATS or name in MOVES - CASTS:
-        return _moved(node, name, given, operands, constants)
+    if name in CONCATS:
+        # A constant among them has numbers of its own.
+        return _union(given) if len(operands) == len(node.all_input_nodes) else Between()
+    if name in MOVES - CASTS:
+        return _moved(node, name, found)
+    # What is computed with the number of images, and what belongs to no operator, such as parts of a tuple.
+    if len(operands) + sum(operand in constants for operand in node.all_input_nodes) < len(node.all_input_nodes):
+        return Between()
     if name in _CONDITIONS:
         return Few(torch.tensor([False, True]))
     if name in _SIGNS:
         return _signs(given[0])
-    if name == "fake_quantize_per_tensor_affine":
-        return _imitated(node, constants)
-    if name == "quantize":
-        return Between()
-    if name in _ROUNDINGS and len(operands) == 1 and not isinstance(given[0], Few) and len(node.args) == 1:
+    if name in _ROUNDINGS and len(node.args) == 1 and not isinstance(given[0], Few):
         return _rounded(node, given[0])
-    call = _Called(node, constants)
-    if not (only_computes(node.target) and (torch.Tag.pointwise in node.target.tags or name in CASTS)):  # type: ignore[union-attr]
-        return Between()
+    is_pointwise = only_computes(node.target) and torch.Tag.pointwise in node.target.tags  # type: ignore[union-attr]
+    return _function(node, name, operands, found, constants) if is_pointwise or name in CASTS else Between()
+
+
+def _function(
+    node: fx.Node,
+    name: str,
+    operands: Sequence[fx.Node],
+    found: Mapping[fx.Node, Domain],
+    constants: Mapping[fx.Node, Tensor],
+) -> Domain:
+    """Return the numbers of a function of single elements."""
+    call, given = _Called(node, constants), [found[operand] for operand in operands]
     # Constants that differ by channel give each channel numbers of its own.
     if any(not _is_one_number(constants[operand]) for operand in node.all_input_nodes if operand in constants):
         return _bounded(call, name, operands, given)
     few = [one for one in given if isinstance(one, Few)]
     if len(few) == len(given):
         return _evaluated(call, operands, few)
-    if len(operands) == 1 and isinstance(given[0], Steps):
+    if len(given) == 1 and isinstance(given[0], Steps):
         return _stepped(call, name, operands[0], given[0])
-    if name == "where" and isinstance(node.args[0], fx.Node) and node.args[0] in operands:
+    if name == "where" and node.args[0] in operands:
         return _chosen(node, found, constants)
     return _bounded(call, name, operands, given)
 
@@ -294,32 +308,18 @@ def _union(given: Sequence[Domain]) -> Domain:
     return Between(min(lows), max(highs))
 
 
-def _imitated(node: fx.Node, constants: Mapping[fx.Node, Tensor]) -> Domain:
-    """Return the numbers of torch's fake quantizer with one scale."""
-    scale, zero_point, low, high = (constants.get(argument, argument) for argument in node.args[1:5])  # type: ignore[call-overload,arg-type]
-    if isinstance(scale, fx.Node) or isinstance(zero_point, fx.Node) or high - low >= MOST:
-        return Between()
-    codes = torch.arange(int(low), int(high) + 1, dtype=torch.float64)
-    return _few((codes - float(zero_point)) * float(scale))
-
-
-def _moved(
-    node: fx.Node,
-    name: str,
-    given: Sequence[Domain],
-    operands: Sequence[fx.Node],
-    constants: Mapping[fx.Node, Tensor],
-) -> Domain:
+def _moved(node: fx.Node, name: str, found: Mapping[fx.Node, Domain]) -> Domain:
     """Return the numbers of elements that only move; a border adds its own."""
-    parts = list(given) if name in CONCATS else list(given[:1])
-    if name in CONCATS and any(operand in constants for operand in node.all_input_nodes):
+    # What follows the first operand are sizes.
+    given = found.get(node.args[0], Between())  # type: ignore[arg-type]
+    if name not in ("pad", "constant_pad_nd"):
+        return given
+    value: Any = node.args[2] if len(node.args) > 2 and name == "constant_pad_nd" else node.kwargs.get("value")
+    if len(node.args) > 3:
+        value = node.args[3]
+    if not isinstance(value, int | float | None):
         return Between()
-    if name in ("pad", "constant_pad_nd"):
-        value: Any = node.args[-1] if len(node.args) > 2 else 0.0
-        if not isinstance(value, int | float):
-            value = node.kwargs.get("value") or 0.0
-        parts.append(Few(torch.tensor([float(value)], dtype=torch.float64)))
-    return _union(parts) if len(parts) > 1 else parts[0]
+    return _union([given, Few(torch.tensor([float(value or 0)], dtype=torch.float64))])
 
 
 def _is_one_number(value: Tensor) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, fx
@@ -28,21 +29,49 @@ _READS_CODES = WEIGHTED | PRODUCTS | AVERAGES | NORMS | CONCATS
 
 
 @dataclass(frozen=True, eq=False)
+class Format:
+    """The codes of a value, and what they stand for.
+
+    Parameters
+    ----------
+    scale: float64, above 0: one, [1], or one for each channel.
+    low, high: least and greatest code.
+    axis: of the channels, or -1.
+    bipolar: the codes are -1 and +1 alone.
+    """
+
+    scale: Tensor
+    low: int
+    high: int
+    axis: int = PER_TENSOR
+    bipolar: bool = False
+
+    @classmethod
+    def of(cls, lattice: Lattice, axis: int = PER_TENSOR) -> Format:
+        """Return the format of numbers on a lattice; `axis` counts where it has a scale for each channel."""
+        axis = PER_TENSOR if lattice.scale.numel() == 1 else axis
+        return cls(lattice.scale, lattice.low, lattice.high, axis, lattice.bipolar)
+
+    @property
+    def options(self) -> tuple[Any, ...]:
+        """The arguments of `nnhw.quantize` behind the scale and the zero point."""
+        return self.low, self.high, self.axis, self.bipolar, "half_even", False, False
+
+
+@dataclass(frozen=True, eq=False)
 class Marked:
-    """A value that was found to be codes times a scale.
+    """A value that was found to be codes.
 
     Parameters
     ----------
     name: of the node that computes it, in the graph as it was traced.
-    lattice: its codes and scale.
-    axis: of the channels, where each has a scale; -1: there is one scale.
+    format: its codes.
     is_weight: it depends on no image.
     is_bounded: the model itself bounds it; else the codes are those that some images gave.
     """
 
     name: str
-    lattice: Lattice
-    axis: int
+    format: Format
     is_weight: bool
     is_bounded: bool = True
 
@@ -66,14 +95,14 @@ def mark(module: fx.GraphModule, images: Tensor, batches: Sequence[Tensor] = ())
     cancel(module.graph, values_of(module, images))
     constants = constants_of(module)
     depends = computed(module.graph)
-    found = domains(module, constants)
+    found = domains(module, constants, depends)
     open_ended = [node for node in _read_by_layers(module.graph, found, depends) if isinstance(found[node], Steps)]
     if batches:
         found |= _bounded(module, {node: found[node] for node in open_ended}, batches)
-    marked = []
-    for node, lattice, axis in [*_values(module.graph, found, depends), *_weights(module.graph, constants, depends)]:
-        _insert(module, node, lattice, axis)
-        marked.append(Marked(node.name, lattice, axis, node not in depends, node not in open_ended))
+    marked: list[Marked] = []
+    for node, format in [*_values(module.graph, found, depends), *_weights(module.graph, constants, depends)]:
+        _insert(module, node, format)
+        marked.append(Marked(node.name, format, node not in depends, node not in open_ended))
     module.graph.lint()
     module.recompile()
     return tuple(marked)
@@ -93,7 +122,7 @@ def _bounded(
     return made
 
 
-_Found = tuple[fx.Node, Lattice, int]
+_Found = tuple[fx.Node, Format]
 
 
 def _values(graph: fx.Graph, found: Mapping[fx.Node, Domain], depends: set[fx.Node]) -> Iterator[_Found]:
@@ -103,7 +132,7 @@ def _values(graph: fx.Graph, found: Mapping[fx.Node, Domain], depends: set[fx.No
         if isinstance(domain, Few) and len(domain.numbers) > 1:
             lattice = lattice_of(domain.numbers.double())
             if lattice is not None:
-                yield node, lattice, PER_TENSOR
+                yield node, Format.of(lattice)
 
 
 def _read_by_layers(graph: fx.Graph, found: Mapping[fx.Node, Domain], depends: set[fx.Node]) -> list[fx.Node]:
@@ -152,20 +181,19 @@ def _weights(graph: fx.Graph, constants: Mapping[fx.Node, Tensor], depends: set[
         axis = axis if axis is None else axis % constants[weights].ndim
         lattice = lattice_of_weights(constants[weights], axis)
         if lattice is not None:
-            yield weights, lattice, PER_TENSOR if axis is None or lattice.scale.numel() == 1 else axis
+            yield weights, Format.of(lattice, PER_TENSOR if axis is None else axis)
 
 
-def _insert(module: fx.GraphModule, node: fx.Node, lattice: Lattice, axis: int) -> None:
+def _insert(module: fx.GraphModule, node: fx.Node, format: Format) -> None:
     """Put a quantizer behind a value, in front of all its readers."""
-    names = [_added(module, f"{node.name}_{name}", value) for name, value in (
-        ("scale", lattice.scale), ("zero_point", torch.zeros(1, dtype=torch.float64))
-    )]
+    values = {"scale": format.scale, "zero_point": torch.zeros(1, dtype=torch.float64)}
+    names = [_added(module, f"{node.name}_{name}", value) for name, value in values.items()]
     with module.graph.inserting_after(node):
         made = module.graph.call_function(QUANTIZE, ())
     with module.graph.inserting_before(made):
         scale, zero_point = (module.graph.get_attr(name) for name in names)
     node.replace_all_uses_with(made, delete_user_cb=lambda user: user is not made)
-    made.args = (node, scale, zero_point, lattice.low, lattice.high, axis, lattice.bipolar)
+    made.args = (node, scale, zero_point, *format.options)
     made.meta = {key: value for key, value in node.meta.items() if key in ("stack_trace", "nn_module_stack")}
 
 

@@ -8,13 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from nnhw.nn.kinds import CONVERTED, FILLED, operation
+
 Known = Mapping[fx.Node, Any]
 """Values of nodes."""
 
-_SIZES = frozenset({torch.ops.aten.sym_size.int, torch.ops.aten.sym_numel.default})
-_LIKE = frozenset(
-    {torch.ops.aten.zeros_like.default, torch.ops.aten.ones_like.default, torch.ops.aten.full_like.default}
-)
+_SIZES = frozenset({"sym_size", "sym_numel"})
 NAMESPACES = ("aten", "nnhw")
 
 
@@ -30,8 +29,10 @@ def computed(graph: fx.Graph) -> set[fx.Node]:
     """Return the nodes that depend on the images, and not only on how many there are."""
     found: set[fx.Node] = set()
     for node in graph.nodes:
-        reads = node.target not in _SIZES | _LIKE and any(operand in found for operand in node.all_input_nodes)
-        if node.op == "placeholder" or (reads and node.op != "output"):
+        name = operation(node, {}) if node.op == "call_function" else node.op
+        # Of what a constant is made like, or converted to, only the shape and the dtype are read.
+        read = [] if name in _SIZES | FILLED else node.all_input_nodes[: 1 if name in CONVERTED else None]
+        if name == "placeholder" or (name != "output" and any(operand in found for operand in read)):
             found.add(node)
     return found
 
