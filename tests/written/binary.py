@@ -214,15 +214,15 @@ class XnorInForward(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bn1 = nn.BatchNorm2d(1)
-        self.conv1 = XnorConvInForward(1, 8, 3, stride=2)
+        self.bn1 = nn.BatchNorm2d(2)
+        self.conv1 = XnorConvInForward(2, 8, 3, stride=2)
         self.bn2 = nn.BatchNorm2d(8)
         self.conv2 = XnorConvInForward(8, 8, 3, padding=1, bias=False)
         self.bn3 = nn.BatchNorm2d(8)
         self.conv3 = XnorConvInForward(8, 10, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[N, 1, 8, 8] --> [N, 10]."""
+        """[N, 2, 8, 8] --> [N, 10]."""
         x = self.conv1(self.bn1(x))
         x = self.conv2(self.bn2(x))
         return self.conv3(self.bn3(x)).flatten(1)

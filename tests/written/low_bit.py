@@ -178,7 +178,7 @@ def sawb(w: Tensor, bits: int) -> Tensor:
     std, mean = w.pow(2).mean().sqrt(), w.abs().mean()
     alpha = (c1 * std + c2 * mean).detach()
     steps = 2**bits - 1
-    w = (w.clamp(-alpha.item(), alpha.item()) / alpha + 1) / 2  # type: ignore[type-var]
+    w = (torch.minimum(torch.maximum(w, -alpha), alpha) / alpha + 1) / 2
     return (RoundSTE.apply(w * steps) / steps * 2 - 1) * alpha
 
 

@@ -1,11 +1,11 @@
-"""Networks that quantize by themselves, as people write them: what becomes of each, and of how many bits it is."""
+"""Networks that quantize by themselves, as people write them: what becomes of each, and which codes its layers have."""
 
 from __future__ import annotations
 
 import copy
 import functools
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,14 +15,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import nnhw
-from nnhw.errors import ExactnessError, NnhwError
-from nnhw.frontend.agreement import own_answers
-from nnhw.frontend.capture import capture_quantizers
+from nnhw.errors import NnhwError
+from nnhw.frontend.capture import capture
 from nnhw.ir import Graph, run
 from nnhw.passes import lower
 from tests.written import binary, low_bit, spellings, torchs
+
 KEPT, ADDED, REFUSED, WRONG = "kept as trained", "quantized in addition", "refused by name", "wrong"
 KINDS = (KEPT, ADDED, REFUSED, WRONG)
+LINEAR = ("linear", "conv2d", "matmul")
+IMAGES = 24
 
 
 @dataclass(frozen=True)
@@ -33,20 +35,59 @@ class Network:
     ----------
     make: returns it untrained, or trained if `is_trained`.
     manner: the paper, repository or habit in whose manner it is written.
-    shape: of an image.
-    levels: of each layer in order, the most levels of its weights and of the values that it reads.
+    layers: of each layer in order, the codes of its weights and of the values that it reads: '-1..1 x 0..15'; weights
+        need not use all of theirs.
     kind: what becomes of it; one of `KINDS`.
+    shape: of an image.
+    message: part of the refusal.
+    fault: what is wrong with its outcome; empty if nothing is.
     """
 
     make: Callable[[], nn.Module]
     manner: str
-    shape: tuple[int, ...]
-    levels: tuple[tuple[int, int], ...]
-    kind: str
+    layers: tuple[str, ...]
+    kind: str = KEPT
+    shape: tuple[int, ...] = (1, 8, 8)
+    message: str = ""
+    fault: str = ""
     is_trained: bool = False
 
 
-def images(shape: tuple[int, ...], count: int = 24, seed: int = 5) -> Tensor:
+@dataclass(frozen=True)
+class Outcome:
+    """What becomes of a network.
+
+    Parameters
+    ----------
+    kind: one of `KINDS`.
+    message: of a refusal, or what is wrong.
+    model: as it was trained, or quantized in addition; None: refused.
+    graph: captured from `model`.
+    added: what was quantized in addition, in words.
+    """
+
+    kind: str
+    message: str = ""
+    model: nn.Module | None = None
+    graph: Graph | None = None
+    added: str = ""
+
+    def layers(self) -> tuple[str, ...]:
+        """Return the codes of weights and values of each layer in order; see `Network`."""
+        return tuple(_codes(self.graph)) if self.graph else ()
+
+
+def _codes(graph: Graph) -> Iterator[str]:
+    for node in graph.nodes:
+        if any(node.op.name.startswith(name) for name in LINEAR):
+            weights = next(graph.constants[name] for name in node.inputs if name in graph.constants)
+            value = next(name for name in node.inputs if name not in graph.constants)
+            read = str(graph.node(value).type.dtype).removeprefix("int ")
+            yield f"{weights.min()}..{weights.max()} x {read}"
+
+
+def images(shape: tuple[int, ...], count: int = IMAGES, seed: int = 5) -> Tensor:
+    """Return seeded images [count, *shape] of numbers from 0 to 1."""
     return torch.rand((count, *shape), generator=torch.Generator().manual_seed(seed))
 
 
@@ -69,6 +110,7 @@ def train(model: nn.Module, shape: tuple[int, ...], steps: int = 4) -> nn.Module
 
 
 def made(network: Network) -> nn.Module:
+    """Return the trained network; its weights are binarized where its author does that from outside."""
     torch.manual_seed(1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -77,3 +119,238 @@ def made(network: Network) -> nn.Module:
         if hasattr(model, "binarize"):
             model.binarize()
     return model.eval()
+
+
+@functools.cache
+def outcome(name: str) -> Outcome:
+    """Capture a network as it is, else quantize what it lacks; compare with its own forward and with the integers."""
+    network = NETWORKS[name]
+    model, x = made(network), images(network.shape)
+    kind, added = KEPT, ""
+    try:
+        graph = capture(model, x[:4])
+    except NnhwError as problem:
+        kind = ADDED
+        try:
+            model = nnhw.quantize(model, images(network.shape, 64, seed=7))
+            added = model.added
+            graph = capture(model, x[:4])
+        except NnhwError as error:
+            return Outcome(REFUSED, f"{problem}; {error}")
+    wrong = differences(model, graph, x)
+    if wrong:
+        return Outcome(WRONG, wrong)
+    return Outcome(kind, "", model, graph, added)
+
+
+def differences(model: nn.Module, graph: Graph, x: Tensor) -> str:
+    """Return how the reference differs from the model's own forward, or the integers from the reference; else nothing.
+
+    The forward is in float64; of models that compute some of it in float32 by themselves, in float32.
+    """
+    with torch.no_grad():
+        try:
+            theirs, roundings = copy.deepcopy(model).double()(x.double()).numpy(), 2.0**-46
+        except RuntimeError:
+            theirs, roundings = copy.deepcopy(model)(x.clone()).double().numpy(), 2.0**-18
+    ours = nnhw.reference(model, x[:4])(x).numpy()
+    apart = np.abs(theirs - ours).max()
+    if not apart <= roundings * np.abs(theirs).max():
+        return f"the reference differs from the model's own forward by {apart:.3g}"
+    if (theirs.reshape(len(x), -1).argmax(1) != ours.reshape(len(x), -1).argmax(1)).any():
+        return "the reference has another greatest result than the model's own forward"
+    if not np.array_equal(run(lower(graph), x.numpy())[0], run(graph, x.numpy())[0]):
+        return "the integers differ from the reference"
+    return ""
+
+
+_FLOAT = "-127..127 x 0..255"
+"""A layer that its author left in float: nnhw gives it 8 bits."""
+_SIGNED = "-127..127 x -128..127"
+_BIT = "-1..1 x -1..1"
+"""Weights of one bit or ternary ones; values are signs, of which torch.sign(0) = 0 is a third."""
+_COLOR = (3, 8, 8)
+_METADATA = "torch.export checks the dtype behind a cast, which keeps alive and marks the condition"
+_SCALAR_WHERE = "torch.where with numbers is not among the operators that are evaluated"
+_OUTSIDE = "weights that were binarized outside forward are quantized to 8 bits"
+
+
+def _sign(name: str, kind: str = KEPT, values: str = "bipolar", message: str = "", fault: str = "") -> Network:
+    layers = (f"-1..1 x {values}",) * 2
+    function = spellings.SIGNS[name]
+    return Network(partial(spellings.spelled_sign, name), f"sign: {function.__doc__}", layers, kind, message=message, fault=fault)
+
+
+def _uniform(name: str, values: str, kind: str = KEPT, message: str = "", fault: str = "", second: str = "") -> Network:
+    layers = (f"-7..7 x {values}", f"-7..7 x {second or values}")
+    function = spellings.UNIFORM[name]
+    return Network(partial(spellings.spelled_uniform, name), f"steps: {function.__doc__}", layers, kind, message=message, fault=fault)
+
+
+def _scaled(name: str) -> Network:
+    high = {"number": "-5..5"}.get(name, "-8..7")
+    second = {"number": "-5..5", "buffer": "-7..7"}.get(name, "-8..7")
+    return Network(partial(spellings.ScaledNet, name), f"scale: {spellings.SCALES[name].__doc__}", (f"-8..7 x -8..7", f"-8..7 x {second}"))
+
+
+def _dorefa(weights: int, values: int, pixels: int, *layers: str) -> Network:
+    make = partial(low_bit.Dorefa, weights, values, input_bits=pixels)
+    return Network(make, "DoReFa-Net", layers, KEPT if pixels < 32 else ADDED, (1, 14, 14))
+
+
+NETWORKS: Mapping[str, Network] = {
+    "BinaryConnect": Network(binary.BinaryConnect, "BinaryConnect", ("-1..1 x 0..255",) * 2, ADDED, fault=_OUTSIDE),
+    "BinaryConnect, 4-bit values": Network(binary.BinaryConnectQuantizedInput, "BinaryConnect", ("-1..1 x 0..15",) * 2, ADDED),
+    "BinaryNet, perceptron": Network(
+        binary.BinaryNetMLP, "BinaryNet.pytorch", ("-1..1 x 0..255", _BIT, _SIGNED), ADDED
+    ),
+    "BinaryNet, convolutions": Network(
+        binary.BinaryNetConv, "BinaryNet.pytorch", ("-1..1 x 0..255", _BIT, _BIT), ADDED, _COLOR
+    ),
+    "XNOR-Net": Network(binary.XnorNet, "XNOR-Net-PyTorch", (_FLOAT, _BIT, _BIT, _FLOAT), ADDED, _COLOR),
+    "XNOR-Net in forward": Network(binary.XnorInForward, "XNOR-Net", (_BIT,) * 3, KEPT, (2, 8, 8)),
+    "XNOR-Net with K": Network(binary.XnorWithK, "XNOR-Net's paper", (_FLOAT, _BIT, _FLOAT), ADDED),
+    "Bi-Real": Network(binary.BiReal, "Bi-Real-net", (_FLOAT, _BIT, _BIT, _SIGNED), ADDED, _COLOR, fault=_METADATA),
+    "Bi-Real, plain": Network(binary.BiRealWithoutShortcut, "Bi-Real-net", (_BIT,) * 3),
+    "ReActNet": Network(binary.ReActNet, "ReActNet", (_FLOAT, _BIT, _BIT, _SIGNED), ADDED, _COLOR, fault=_METADATA),
+    "ReActNet, plain": Network(
+        partial(binary.ReActNet, False), "ReActNet", (_FLOAT, _BIT, _BIT, _SIGNED), ADDED, _COLOR
+    ),
+    "IR-Net": Network(binary.IRNet, "IR-Net", (_FLOAT, _BIT, _BIT, _SIGNED), ADDED, _COLOR),
+    "ABC-Net": Network(
+        partial(binary.AbcNet, summed=False), "ABC-Net", (_FLOAT, *("-1..1 x -1..1",) * 6, _FLOAT), ADDED,
+        fault="a loop over a parameter traces unbind, which constants do not compute",
+    ),
+    "ABC-Net, summed": Network(
+        partial(binary.AbcNet, summed=True), "ABC-Net", (), REFUSED, message="evenly",
+        fault="a loop over a parameter traces unbind, which constants do not compute",
+    ),
+    "BNN+": Network(binary.BnnPlus, "BNN+", (_BIT,) * 3, KEPT, (2, 8, 8)),
+    "XNOR-Net++": Network(binary.XnorPlusPlus, "XNOR-Net++", (_BIT,) * 2),
+    "BinaryDenseNet": Network(binary.BinaryDense, "BinaryDenseNet", (_FLOAT, _BIT, _BIT, _FLOAT), ADDED),
+    "Real-to-binary": Network(
+        binary.RealToBinary, "Real-to-binary networks", (_FLOAT, _SIGNED, _FLOAT, _BIT, _FLOAT), ADDED
+    ),
+    "binary keywords": Network(
+        binary.BinaryKeywords, "courses", ("-1..1 x bipolar",) * 3, KEPT, (10, 16), fault=_METADATA
+    ),
+    "stochastic binarization": Network(
+        binary.StochasticBinarization, "BinaryConnect's paper", ("-1..1 x 0..1", "-1..1 x bipolar"), fault=_METADATA
+    ),
+    "DoReFa, 1 and 1 bits": _dorefa(1, 1, 32, _FLOAT, "-1..1 x 0..1", "-127..127 x 0..1"),
+    "DoReFa, 1 and 2 bits": _dorefa(1, 2, 32, _FLOAT, "-1..1 x 0..3", "-127..127 x 0..3"),
+    "DoReFa, 2 and 2 bits": _dorefa(2, 2, 8, "-255..255 x 0..255", "-3..3 x 0..3", "-255..255 x 0..3"),
+    "DoReFa, 4 and 4 bits": _dorefa(4, 4, 8, "-255..255 x 0..255", "-15..15 x 0..15", "-255..255 x 0..15"),
+    "DoReFa, 8 and 8 bits": _dorefa(8, 8, 8, *("-255..255 x 0..255",) * 3),
+    "DoReFa, 1 and 4 bits": _dorefa(1, 4, 8, "-255..255 x 0..255", "-1..1 x 0..15", "-255..255 x 0..15"),
+    "PACT by magnitudes": Network(
+        partial(low_bit.Pact, low_bit.PactAbs, 4), "PACT's paper", (_FLOAT, "-15..15 x 0..15", "-127..127 x 0..15"), ADDED,
+        fault="0.5 * (|x| - |x - a| + a) has bounds that are not seen, so that they are taken from the data",
+    ),
+    "PACT by .item()": Network(
+        partial(low_bit.Pact, low_bit.PactItem, 2), "PACT's repositories", (_FLOAT, "-3..3 x 0..3", "-127..127 x 0..3"), ADDED,
+        fault="a number that is read out of a parameter is no constant",
+    ),
+    "PACT by choices": Network(
+        partial(low_bit.Pact, low_bit.PactWhere, 3), "PACT", (_FLOAT, "-7..7 x 0..7", "-127..127 x 0..7"), ADDED,
+        fault="conditions are marked where a choice has bounds only",
+    ),
+    "LSQ, 2 bits": Network(partial(low_bit.Lsq, 2), "LSQ", ("-128..127 x 0..255", "-2..1 x 0..3", "-128..127 x 0..255")),
+    "LSQ, 4 bits": Network(partial(low_bit.Lsq, 4), "LSQ", ("-128..127 x 0..255", "-8..7 x 0..15", "-128..127 x 0..255")),
+    "LSQ, per channel": Network(
+        partial(low_bit.Lsq, 3, per_channel=True), "LSQ", ("-128..127 x 0..255", "-4..3 x 0..7", "-128..127 x 0..255")
+    ),
+    "LSQ with states": Network(
+        low_bit.LsqStateNet, "LSQ's repositories", (_FLOAT, "-4..3 x 0..3", _FLOAT), ADDED,
+        fault="a buffer decides about a branch, and math.sqrt reads the number of elements",
+    ),
+    "LSQ+": Network(low_bit.LsqPlus, "LSQ+", (_FLOAT, "-4..3 x 0..7", _SIGNED), ADDED, fault="math.sqrt reads the number of elements"),
+    "LSQ+, padded": Network(
+        partial(low_bit.LsqPlus, 1), "LSQ+", (_FLOAT, "-4..3 x 0..7", _SIGNED), ADDED, fault="math.sqrt reads the number of elements"
+    ),
+    "TWN": Network(low_bit.Twn, "ternary weight networks", ("-1..1 x 0..255",) * 2 + (_FLOAT,), ADDED),
+    "TWN by masks": Network(low_bit.TwnMasks, "ternary weight networks", ("-1..1 x -1..1",) * 2, KEPT, fault=_METADATA),
+    "TTQ": Network(low_bit.Ttq, "trained ternary quantization", (), REFUSED, message="evenly", fault="weights with two scales are quantized to 8 bits"),
+    "QIL": Network(low_bit.Qil, "QIL", (_FLOAT, "-3..3 x 0..7", _FLOAT), ADDED, fault=_SCALAR_WHERE),
+    "INQ": Network(low_bit.Inq, "INQ", ("-8..8 x 0..255",) * 3, ADDED),
+    "APoT weights": Network(
+        partial(low_bit.Apot, levels=False), "APoT", (_FLOAT, "-48..48 x 0..15", _FLOAT), ADDED,
+        fault="levels that a float32 buffer has rounded are not found, so that the weights are quantized to 8 bits",
+    ),
+    "APoT weights and values": Network(
+        partial(low_bit.Apot, levels=True), "APoT", (), REFUSED, message="argmin"
+    ),
+    "WRPN": Network(low_bit.Wrpn, "WRPN", ("-1..1 x 0..15",) * 3),
+    "HWGQ": Network(low_bit.Hwgq, "HWGQ", (_FLOAT, "-1..1 x 0..3", "-127..127 x 0..3"), ADDED),
+    "HAWQ": Network(
+        low_bit.Hawq, "HAWQ", ("-128..127 x -128..127", "-8..7 x -8..7", "-2..1 x -8..7", "-128..127 x -128..127"),
+        fault="max and min along an axis give two tensors, which constants do not compute",
+    ),
+    "sign by where": _sign("where", fault=_SCALAR_WHERE),
+    "sign by where of tensors": _sign("where_tensors"),
+    "sign by ge": _sign("greater_or_equal", fault=_METADATA),
+    "sign, 0.5 added": _sign("sign_add_sign", values="-1..1"),
+    "sign in place": _sign("sign_in_place", values="-1..1"),
+    "sign by sgn": _sign("sgn", values="-1..1"),
+    "sign by heaviside": _sign("heaviside", fault="heaviside is not among the operators that make few numbers"),
+    "sign by copysign": _sign("copysign", REFUSED, message="copysign"),
+    "sign by masked_fill": _sign("masked_fill", fault="masked_fill of two masks gives no domain"),
+    "sign by indices": _sign("indexed", fault="an assignment to indices gives no domain"),
+    "sign by floor": _sign("floor_of_clamp"),
+    "sign by its magnitude": _sign("quotient", ADDED, fault=_OUTSIDE),
+    "sign, detached": _sign("softsign_detached", values="-1..1"),
+    "sign by two comparisons": _sign("bool_times", fault=_METADATA, values="bipolar"),
+    "floor of a half more": _uniform("floor_half", "0..15"),
+    "int()": _uniform("int_cast", "0..15", fault="a cast to int32 is refused"),
+    "to(torch.uint8)": _uniform("byte_cast", "0..15", fault="a cast to uint8 is marked itself"),
+    "x + (q - x).detach()": _uniform("detach_minus", "0..15"),
+    "q.detach() + x - x.detach()": _uniform("detach_plus", "0..15"),
+    "q.data = round": _uniform("data_minus", "0..15", fault="the bounds in front of .data are lost, and are taken from the data"),
+    "error without gradient": _uniform("no_grad_error", "0..15"),
+    "division that rounds down": _uniform("floor_division", "0..15", REFUSED, message="aten.div.Tensor_mode"),
+    "remainder": _uniform("remainder", "0..15", REFUSED, message="aten.remainder.Scalar"),
+    "round to a digit": _uniform("decimals", "0..10", fault="KeyError-like crash: round.decimals is called without decimals"),
+    "sum of comparisons": _uniform("thresholds", "0..3", fault=_METADATA),
+    "bucketize": _uniform("bucketized", "0..4", REFUSED, message="aten.bucketize.Tensor"),
+    "quantize_per_tensor": _uniform("quantize_per_tensor", "0..255", REFUSED, message="aten.dequantize.self"),
+    "fake_quantize_per_tensor_affine": _uniform("fake_quantize", "-3..12"),
+    "steps of tanh": _uniform("tanh_steps", "-7..7", second="0..7"),
+    "minimum and maximum": _uniform("min_max", "0..15"),
+    "6 bits, then 3": _uniform("nested", "0..7"),
+    "powers of two of values": _uniform("log_steps", "0..8", fault="a choice between few numbers and a power has no domain"),
+    **{f"scale: {name}": _scaled(name) for name in spellings.SCALES},
+    "running limits": Network(spellings.AffineNet, "tutorials on fake quantization", ("-7..7 x 0..15", "-7..7 x -2..13")),
+    "parametrize": Network(spellings.parametrized, "torch.nn.utils.parametrize", ("-1..1 x 0..15",) * 2),
+    "pre-hooks": Network(spellings.hooked, "hooks in front of layers", ("-1..1 x 0..15",) * 2),
+    "hooks behind ReLU": Network(spellings.hooked_outputs, "forward hooks", ("-127..127 x 0..15",) * 2, ADDED),
+    "weight.data in forward": Network(spellings.WeightData, "weights written in forward", ("-1..1 x 0..15", "-7..7 x 0..15")),
+    "einsum and @": Network(spellings.MatmulNet, "functional layers", ("-3..3 x 0..15", "-3..3 x bipolar"), fault=_SCALAR_WHERE),
+    "residual, depthwise": Network(spellings.Residual, "mobile networks", ("-7..7 x 0..15",) * 4),
+    "transposed convolution": Network(spellings.Upsampling, "autoencoders", ("-1..1 x 0..15", "-7..7 x 0..15")),
+    "dynamic range": Network(spellings.Dynamic, "dynamic quantization", (), REFUSED, message="max of the model"),
+    "BitNet b1.58": Network(spellings.Sequence, "BitNet b1.58", ("-1..1 x -7..7",) * 3),
+    "recurrent cell": Network(
+        spellings.QuantCell, "recurrent cells written out",
+        ("-3..3 x 0..15", *("-3..3 x 0..15", "-3..3 x -7..7") * 3, "-7..7 x -7..7"), KEPT, (4, 8),
+    ),
+    "eager QAT": Network(partial(torchs.eager, "qnnpack"), "torch.ao, eager", ("-128..127 x 0..255",) * 2, is_trained=True),
+    "eager QAT for x86": Network(partial(torchs.eager, "x86"), "torch.ao, eager", ("-128..127 x 0..127",) * 2, is_trained=True),
+    "eager QAT, not fused": Network(
+        partial(torchs.eager, "qnnpack", fused=False), "torch.ao, eager", ("-128..127 x 0..255", "-128..127 x 0..129"), is_trained=True
+    ),
+    "eager QAT, converted": Network(
+        partial(torchs.eager, "qnnpack", converted=True), "torch.ao, eager", (), REFUSED, message="int8 module", is_trained=True
+    ),
+    "FX QAT": Network(partial(torchs.by_fx, "qnnpack"), "torch.ao, FX", ("-128..127 x 0..255",) * 2, is_trained=True),
+    "FX QAT, converted": Network(
+        partial(torchs.by_fx, "qnnpack", converted=True), "torch.ao, FX", (), REFUSED, message="int8 module", is_trained=True
+    ),
+    "eager, after training, converted": Network(
+        torchs.post_training, "torch.ao, eager", (), REFUSED, message="int8 module", is_trained=True
+    ),
+    "FakeQuantize in forward": Network(partial(torchs.Modules, "plain"), "torch.ao", ("-7..7 x 0..15",) * 2),
+    "FusedMovingAvgObsFakeQuantize in forward": Network(partial(torchs.Modules, "fused"), "torch.ao", ("-7..7 x 0..15",) * 2),
+    "learned scale of torch": Network(
+        torchs.LearnableFake, "torch's operator", (), REFUSED, message="_fake_quantize_learnable_per_tensor_affine"
+    ),
+}

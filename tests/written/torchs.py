@@ -70,6 +70,7 @@ def by_fx(backend: str, *, converted: bool = False) -> nn.Module:
         warnings.simplefilter("ignore")
         mapping = quantization.get_default_qat_qconfig_mapping(backend)
         made = _trained(quantize_fx.prepare_qat_fx(Marked().train(), mapping, (torch.rand(2, 1, 8, 8),)))
+        made.apply(quantization.disable_observer)
         return quantize_fx.convert_fx(made.eval()) if converted else made
 
 
