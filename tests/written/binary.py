@@ -193,7 +193,9 @@ class XnorNet(nn.Module):
             if isinstance(layer, XnorConv):
                 weight = layer.conv.weight.data
                 weight.sub_(weight.mean(1, keepdim=True)).clamp_(-1.0, 1.0)
-                mean = weight.norm(1, 3, keepdim=True).sum(2, keepdim=True).sum(1, keepdim=True).div(weight[0].nelement())
+                mean = (
+                    weight.norm(1, 3, keepdim=True).sum(2, keepdim=True).sum(1, keepdim=True).div(weight[0].nelement())
+                )
                 layer.conv.weight.data = weight.sign().mul(mean.expand(weight.size()))
 
 
@@ -272,7 +274,9 @@ class HardBinaryConv(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[N, C, H, W] --> [N, outputs, H', W']."""
         real = self.weights.view(self.shape)
-        factor = torch.mean(torch.mean(torch.mean(abs(real), dim=3, keepdim=True), dim=2, keepdim=True), dim=1, keepdim=True)
+        factor = torch.mean(
+            torch.mean(torch.mean(abs(real), dim=3, keepdim=True), dim=2, keepdim=True), dim=1, keepdim=True
+        )
         factor = factor.detach()
         binary_no_grad = factor * torch.sign(real)
         clipped = torch.clamp(real, -1.0, 1.0)
@@ -349,7 +353,11 @@ class ReActBlock(nn.Module):
 
     def __init__(self, channels: int, shortcut: bool) -> None:
         super().__init__()
-        self.move0, self.act, self.conv = LearnableBias(channels), BinaryActivation(), HardBinaryConv(channels, channels)
+        self.move0, self.act, self.conv = (
+            LearnableBias(channels),
+            BinaryActivation(),
+            HardBinaryConv(channels, channels),
+        )
         self.bn = nn.BatchNorm2d(channels)
         self.move1, self.prelu, self.move2 = LearnableBias(channels), nn.PReLU(channels), LearnableBias(channels)
         self.shortcut = shortcut
@@ -457,7 +465,10 @@ class AbcConv(nn.Module):
                 weight: Any = sum(alpha * base for alpha, base in zip(self.alphas, bases, strict=True))
                 out = out + beta * functional.conv2d(a, weight, padding=1)
             else:
-                sums = [alpha * functional.conv2d(a, base, padding=1) for alpha, base in zip(self.alphas, bases, strict=True)]
+                sums = [
+                    alpha * functional.conv2d(a, base, padding=1)
+                    for alpha, base in zip(self.alphas, bases, strict=True)
+                ]
                 out = out + beta * sum(sums)
         return out
 
@@ -549,7 +560,9 @@ class BinaryDense(nn.Module):
         super().__init__()
         self.first = nn.Conv2d(1, 4, 3, stride=2, bias=False)
         self.norms = nn.ModuleList([nn.BatchNorm2d(4), nn.BatchNorm2d(8)])
-        self.convs = nn.ModuleList([nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.Conv2d(8, 4, 3, padding=1, bias=False)])
+        self.convs = nn.ModuleList(
+            [nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.Conv2d(8, 4, 3, padding=1, bias=False)]
+        )
         self.fc = nn.Linear(12, 10)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -230,7 +230,11 @@ class LsqQuantizer(nn.Module):
 
     def init_from(self, x: Tensor) -> None:
         """Begin with the step that the paper gives."""
-        mean = x.detach().abs().mean(dim=list(range(1, x.dim())), keepdim=True) if self.per_channel else x.detach().abs().mean()
+        mean = (
+            x.detach().abs().mean(dim=list(range(1, x.dim())), keepdim=True)
+            if self.per_channel
+            else x.detach().abs().mean()
+        )
         self.s = nn.Parameter(mean * 2 / (self.thd_pos**0.5))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -253,7 +257,11 @@ class Lsq(nn.Module):
         layers = ((self.conv1, 8), (self.conv2, bits), (self.fc, 8))
         self.acts = nn.ModuleList(LsqQuantizer(width, all_positive=True) for _, width in layers)
         self.weights = nn.ModuleList(
-            LsqQuantizer(width, all_positive=False, channels=layer.weight.shape[0] if per_channel and layer.weight.ndim > 2 else 0)
+            LsqQuantizer(
+                width,
+                all_positive=False,
+                channels=layer.weight.shape[0] if per_channel and layer.weight.ndim > 2 else 0,
+            )
             for layer, width in layers
         )
         for quantizer, (layer, _) in zip(self.weights, layers, strict=True):
@@ -493,7 +501,10 @@ class Inq(nn.Module):
 
 def apot_levels(bits: int) -> Tensor:
     """Return the levels of APoT for numbers from 0 to 1: sums of two powers of two."""
-    first, second = {2: ([0.0, 0.5, 0.25, 0.125], [0.0]), 4: ([0.0, 0.5, 0.125, 0.03125], [0.0, 0.25, 0.0625, 0.015625])}[bits]
+    first, second = {
+        2: ([0.0, 0.5, 0.25, 0.125], [0.0]),
+        4: ([0.0, 0.5, 0.125, 0.03125], [0.0, 0.25, 0.0625, 0.015625]),
+    }[bits]
     values = torch.tensor(sorted({a + b for a in first for b in second}))
     return values / values.max()
 

@@ -116,6 +116,7 @@ def made(network: Network) -> nn.Module:
         warnings.simplefilter("ignore")
         model = network.make()
         model = model if network.is_trained else train(model, network.shape)
+        model.apply(torchs.disable_observer)
         if hasattr(model, "binarize"):
             model.binarize()
     return model.eval()
@@ -150,6 +151,9 @@ def differences(model: nn.Module, graph: Graph, x: Tensor) -> str:
     """
     with torch.no_grad():
         try:
+            imitated = any(isinstance(module, torchs.Imitation) for module in model.modules())
+            if imitated:
+                raise RuntimeError("torch's fake quantizers compute in float32")
             theirs, roundings = copy.deepcopy(model).double()(x.double()).numpy(), 2.0**-46
         except RuntimeError:
             theirs, roundings = copy.deepcopy(model)(x.clone()).double().numpy(), 2.0**-18
@@ -178,19 +182,32 @@ _OUTSIDE = "weights that were binarized outside forward are quantized to 8 bits"
 def _sign(name: str, kind: str = KEPT, values: str = "bipolar", message: str = "", fault: str = "") -> Network:
     layers = (f"-1..1 x {values}",) * 2
     function = spellings.SIGNS[name]
-    return Network(partial(spellings.spelled_sign, name), f"sign: {function.__doc__}", layers, kind, message=message, fault=fault)
+    return Network(
+        partial(spellings.spelled_sign, name), f"sign: {function.__doc__}", layers, kind, message=message, fault=fault
+    )
 
 
 def _uniform(name: str, values: str, kind: str = KEPT, message: str = "", fault: str = "", second: str = "") -> Network:
     layers = (f"-7..7 x {values}", f"-7..7 x {second or values}")
     function = spellings.UNIFORM[name]
-    return Network(partial(spellings.spelled_uniform, name), f"steps: {function.__doc__}", layers, kind, message=message, fault=fault)
+    return Network(
+        partial(spellings.spelled_uniform, name),
+        f"steps: {function.__doc__}",
+        layers,
+        kind,
+        message=message,
+        fault=fault,
+    )
 
 
 def _scaled(name: str) -> Network:
     high = {"number": "-5..5"}.get(name, "-8..7")
     second = {"number": "-5..5", "buffer": "-7..7"}.get(name, "-8..7")
-    return Network(partial(spellings.ScaledNet, name), f"scale: {spellings.SCALES[name].__doc__}", (f"-8..7 x -8..7", f"-8..7 x {second}"))
+    return Network(
+        partial(spellings.ScaledNet, name),
+        f"scale: {spellings.SCALES[name].__doc__}",
+        (f"-8..7 x -8..7", f"-8..7 x {second}"),
+    )
 
 
 def _dorefa(weights: int, values: int, pixels: int, *layers: str) -> Network:
@@ -200,7 +217,9 @@ def _dorefa(weights: int, values: int, pixels: int, *layers: str) -> Network:
 
 NETWORKS: Mapping[str, Network] = {
     "BinaryConnect": Network(binary.BinaryConnect, "BinaryConnect", ("-1..1 x 0..255",) * 2, ADDED, fault=_OUTSIDE),
-    "BinaryConnect, 4-bit values": Network(binary.BinaryConnectQuantizedInput, "BinaryConnect", ("-1..1 x 0..15",) * 2, ADDED),
+    "BinaryConnect, 4-bit values": Network(
+        binary.BinaryConnectQuantizedInput, "BinaryConnect", ("-1..1 x 0..15",) * 2, ADDED
+    ),
     "BinaryNet, perceptron": Network(
         binary.BinaryNetMLP, "BinaryNet.pytorch", ("-1..1 x 0..255", _BIT, _SIGNED), ADDED
     ),
@@ -212,17 +231,24 @@ NETWORKS: Mapping[str, Network] = {
     "XNOR-Net with K": Network(binary.XnorWithK, "XNOR-Net's paper", (_FLOAT, _BIT, _FLOAT), ADDED),
     "Bi-Real": Network(binary.BiReal, "Bi-Real-net", (_FLOAT, _BIT, _BIT, _SIGNED), ADDED, _COLOR, fault=_METADATA),
     "Bi-Real, plain": Network(binary.BiRealWithoutShortcut, "Bi-Real-net", (_BIT,) * 3),
-    "ReActNet": Network(binary.ReActNet, "ReActNet", (_FLOAT, _BIT, _BIT, _SIGNED), ADDED, _COLOR, fault=_METADATA),
+    "ReActNet": Network(binary.ReActNet, "ReActNet", (_FLOAT, _BIT, _BIT, _SIGNED), ADDED, _COLOR),
     "ReActNet, plain": Network(
         partial(binary.ReActNet, False), "ReActNet", (_FLOAT, _BIT, _BIT, _SIGNED), ADDED, _COLOR
     ),
     "IR-Net": Network(binary.IRNet, "IR-Net", (_FLOAT, _BIT, _BIT, _SIGNED), ADDED, _COLOR),
     "ABC-Net": Network(
-        partial(binary.AbcNet, summed=False), "ABC-Net", (_FLOAT, *("-1..1 x -1..1",) * 6, _FLOAT), ADDED,
+        partial(binary.AbcNet, summed=False),
+        "ABC-Net",
+        (_FLOAT, *("-1..1 x -1..1",) * 6, _FLOAT),
+        ADDED,
         fault="a loop over a parameter traces unbind, which constants do not compute",
     ),
     "ABC-Net, summed": Network(
-        partial(binary.AbcNet, summed=True), "ABC-Net", (), REFUSED, message="evenly",
+        partial(binary.AbcNet, summed=True),
+        "ABC-Net",
+        (),
+        REFUSED,
+        message="evenly",
         fault="a loop over a parameter traces unbind, which constants do not compute",
     ),
     "BNN+": Network(binary.BnnPlus, "BNN+", (_BIT,) * 3, KEPT, (2, 8, 8)),
@@ -244,50 +270,86 @@ NETWORKS: Mapping[str, Network] = {
     "DoReFa, 8 and 8 bits": _dorefa(8, 8, 8, *("-255..255 x 0..255",) * 3),
     "DoReFa, 1 and 4 bits": _dorefa(1, 4, 8, "-255..255 x 0..255", "-1..1 x 0..15", "-255..255 x 0..15"),
     "PACT by magnitudes": Network(
-        partial(low_bit.Pact, low_bit.PactAbs, 4), "PACT's paper", (_FLOAT, "-15..15 x 0..15", "-127..127 x 0..15"), ADDED,
+        partial(low_bit.Pact, low_bit.PactAbs, 4),
+        "PACT's paper",
+        (_FLOAT, "-15..15 x 0..15", "-127..127 x 0..15"),
+        ADDED,
         fault="0.5 * (|x| - |x - a| + a) has bounds that are not seen, so that they are taken from the data",
     ),
     "PACT by .item()": Network(
-        partial(low_bit.Pact, low_bit.PactItem, 2), "PACT's repositories", (_FLOAT, "-3..3 x 0..3", "-127..127 x 0..3"), ADDED,
+        partial(low_bit.Pact, low_bit.PactItem, 2),
+        "PACT's repositories",
+        (_FLOAT, "-3..3 x 0..3", "-127..127 x 0..3"),
+        ADDED,
         fault="a number that is read out of a parameter is no constant",
     ),
     "PACT by choices": Network(
-        partial(low_bit.Pact, low_bit.PactWhere, 3), "PACT", (_FLOAT, "-7..7 x 0..7", "-127..127 x 0..7"), ADDED,
+        partial(low_bit.Pact, low_bit.PactWhere, 3),
+        "PACT",
+        (_FLOAT, "-7..7 x 0..7", "-127..127 x 0..7"),
+        ADDED,
         fault="conditions are marked where a choice has bounds only",
     ),
-    "LSQ, 2 bits": Network(partial(low_bit.Lsq, 2), "LSQ", ("-128..127 x 0..255", "-2..1 x 0..3", "-128..127 x 0..255")),
-    "LSQ, 4 bits": Network(partial(low_bit.Lsq, 4), "LSQ", ("-128..127 x 0..255", "-8..7 x 0..15", "-128..127 x 0..255")),
+    "LSQ, 2 bits": Network(
+        partial(low_bit.Lsq, 2), "LSQ", ("-128..127 x 0..255", "-2..1 x 0..3", "-128..127 x 0..255")
+    ),
+    "LSQ, 4 bits": Network(
+        partial(low_bit.Lsq, 4), "LSQ", ("-128..127 x 0..255", "-8..7 x 0..15", "-128..127 x 0..255")
+    ),
     "LSQ, per channel": Network(
         partial(low_bit.Lsq, 3, per_channel=True), "LSQ", ("-128..127 x 0..255", "-4..3 x 0..7", "-128..127 x 0..255")
     ),
     "LSQ with states": Network(
-        low_bit.LsqStateNet, "LSQ's repositories", (_FLOAT, "-4..3 x 0..3", _FLOAT), ADDED,
+        low_bit.LsqStateNet,
+        "LSQ's repositories",
+        (_FLOAT, "-4..3 x 0..3", _FLOAT),
+        ADDED,
         fault="a buffer decides about a branch, and math.sqrt reads the number of elements",
     ),
-    "LSQ+": Network(low_bit.LsqPlus, "LSQ+", (_FLOAT, "-4..3 x 0..7", _SIGNED), ADDED, fault="math.sqrt reads the number of elements"),
+    "LSQ+": Network(
+        low_bit.LsqPlus,
+        "LSQ+",
+        (_FLOAT, "-4..3 x 0..7", _SIGNED),
+        ADDED,
+        fault="math.sqrt reads the number of elements",
+    ),
     "LSQ+, padded": Network(
-        partial(low_bit.LsqPlus, 1), "LSQ+", (_FLOAT, "-4..3 x 0..7", _SIGNED), ADDED, fault="math.sqrt reads the number of elements"
+        partial(low_bit.LsqPlus, 1),
+        "LSQ+",
+        (_FLOAT, "-4..3 x 0..7", _SIGNED),
+        ADDED,
+        fault="math.sqrt reads the number of elements",
     ),
     "TWN": Network(low_bit.Twn, "ternary weight networks", ("-1..1 x 0..255",) * 2 + (_FLOAT,), ADDED),
     "TWN by masks": Network(low_bit.TwnMasks, "ternary weight networks", ("-1..1 x -1..1",) * 2, KEPT, fault=_METADATA),
-    "TTQ": Network(low_bit.Ttq, "trained ternary quantization", (), REFUSED, message="evenly", fault="weights with two scales are quantized to 8 bits"),
+    "TTQ": Network(
+        low_bit.Ttq,
+        "trained ternary quantization",
+        (),
+        REFUSED,
+        message="evenly",
+        fault="weights with two scales are quantized to 8 bits",
+    ),
     "QIL": Network(low_bit.Qil, "QIL", (_FLOAT, "-3..3 x 0..7", _FLOAT), ADDED, fault=_SCALAR_WHERE),
     "INQ": Network(low_bit.Inq, "INQ", ("-8..8 x 0..255",) * 3, ADDED),
     "APoT weights": Network(
-        partial(low_bit.Apot, levels=False), "APoT", (_FLOAT, "-48..48 x 0..15", _FLOAT), ADDED,
+        partial(low_bit.Apot, levels=False),
+        "APoT",
+        (_FLOAT, "-48..48 x 0..15", _FLOAT),
+        ADDED,
         fault="levels that a float32 buffer has rounded are not found, so that the weights are quantized to 8 bits",
     ),
-    "APoT weights and values": Network(
-        partial(low_bit.Apot, levels=True), "APoT", (), REFUSED, message="argmin"
-    ),
+    "APoT weights and values": Network(partial(low_bit.Apot, levels=True), "APoT", (), REFUSED, message="argmin"),
     "WRPN": Network(low_bit.Wrpn, "WRPN", ("-1..1 x 0..15",) * 3),
     "HWGQ": Network(low_bit.Hwgq, "HWGQ", (_FLOAT, "-1..1 x 0..3", "-127..127 x 0..3"), ADDED),
     "HAWQ": Network(
-        low_bit.Hawq, "HAWQ", ("-128..127 x -128..127", "-8..7 x -8..7", "-2..1 x -8..7", "-128..127 x -128..127"),
+        low_bit.Hawq,
+        "HAWQ",
+        ("-128..127 x -128..127", "-8..7 x -8..7", "-2..1 x -8..7", "-128..127 x -128..127"),
         fault="max and min along an axis give two tensors, which constants do not compute",
     ),
     "sign by where": _sign("where", fault=_SCALAR_WHERE),
-    "sign by where of tensors": _sign("where_tensors"),
+    "sign by where of tensors": _sign("where_tensors", fault="ones_like of values is no constant"),
     "sign by ge": _sign("greater_or_equal", fault=_METADATA),
     "sign, 0.5 added": _sign("sign_add_sign", values="-1..1"),
     "sign in place": _sign("sign_in_place", values="-1..1"),
@@ -305,11 +367,13 @@ NETWORKS: Mapping[str, Network] = {
     "to(torch.uint8)": _uniform("byte_cast", "0..15", fault="a cast to uint8 is marked itself"),
     "x + (q - x).detach()": _uniform("detach_minus", "0..15"),
     "q.detach() + x - x.detach()": _uniform("detach_plus", "0..15"),
-    "q.data = round": _uniform("data_minus", "0..15", fault="the bounds in front of .data are lost, and are taken from the data"),
+    "q.data = round": _uniform(
+        "data_minus", "0..15", fault="the bounds in front of .data are lost, and are taken from the data"
+    ),
     "error without gradient": _uniform("no_grad_error", "0..15"),
     "division that rounds down": _uniform("floor_division", "0..15", REFUSED, message="aten.div.Tensor_mode"),
     "remainder": _uniform("remainder", "0..15", REFUSED, message="aten.remainder.Scalar"),
-    "round to a digit": _uniform("decimals", "0..10", fault="KeyError-like crash: round.decimals is called without decimals"),
+    "round to a digit": _uniform("decimals", "0..10", fault="round.decimals is called without decimals"),
     "sum of comparisons": _uniform("thresholds", "0..3", fault=_METADATA),
     "bucketize": _uniform("bucketized", "0..4", REFUSED, message="aten.bucketize.Tensor"),
     "quantize_per_tensor": _uniform("quantize_per_tensor", "0..255", REFUSED, message="aten.dequantize.self"),
@@ -317,39 +381,69 @@ NETWORKS: Mapping[str, Network] = {
     "steps of tanh": _uniform("tanh_steps", "-7..7", second="0..7"),
     "minimum and maximum": _uniform("min_max", "0..15"),
     "6 bits, then 3": _uniform("nested", "0..7"),
-    "powers of two of values": _uniform("log_steps", "0..8", fault="a choice between few numbers and a power has no domain"),
+    "powers of two of values": _uniform(
+        "log_steps", "0..8", fault="a choice between few numbers and a power has no domain"
+    ),
     **{f"scale: {name}": _scaled(name) for name in spellings.SCALES},
-    "running limits": Network(spellings.AffineNet, "tutorials on fake quantization", ("-7..7 x 0..15", "-7..7 x -2..13")),
+    "running limits": Network(
+        spellings.AffineNet, "tutorials on fake quantization", ("-7..7 x 0..15", "-7..7 x -2..13")
+    ),
     "parametrize": Network(spellings.parametrized, "torch.nn.utils.parametrize", ("-1..1 x 0..15",) * 2),
     "pre-hooks": Network(spellings.hooked, "hooks in front of layers", ("-1..1 x 0..15",) * 2),
     "hooks behind ReLU": Network(spellings.hooked_outputs, "forward hooks", ("-127..127 x 0..15",) * 2, ADDED),
-    "weight.data in forward": Network(spellings.WeightData, "weights written in forward", ("-1..1 x 0..15", "-7..7 x 0..15")),
-    "einsum and @": Network(spellings.MatmulNet, "functional layers", ("-3..3 x 0..15", "-3..3 x bipolar"), fault=_SCALAR_WHERE),
+    "weight.data in forward": Network(
+        spellings.WeightData, "weights written in forward", ("-1..1 x 0..15", "-7..7 x 0..15")
+    ),
+    "einsum and @": Network(
+        spellings.MatmulNet, "functional layers", ("-3..3 x 0..15", "-3..3 x bipolar"), fault=_SCALAR_WHERE
+    ),
     "residual, depthwise": Network(spellings.Residual, "mobile networks", ("-7..7 x 0..15",) * 4),
     "transposed convolution": Network(spellings.Upsampling, "autoencoders", ("-1..1 x 0..15", "-7..7 x 0..15")),
     "dynamic range": Network(spellings.Dynamic, "dynamic quantization", (), REFUSED, message="max of the model"),
     "BitNet b1.58": Network(spellings.Sequence, "BitNet b1.58", ("-1..1 x -7..7",) * 3),
     "recurrent cell": Network(
-        spellings.QuantCell, "recurrent cells written out",
-        ("-3..3 x 0..15", *("-3..3 x 0..15", "-3..3 x -7..7") * 3, "-7..7 x -7..7"), KEPT, (4, 8),
+        spellings.QuantCell,
+        "recurrent cells written out",
+        ("-3..3 x 0..15", *("-3..3 x 0..15", "-3..3 x -7..7") * 3, "-7..7 x -7..7"),
+        KEPT,
+        (4, 8),
     ),
-    "eager QAT": Network(partial(torchs.eager, "qnnpack"), "torch.ao, eager", ("-128..127 x 0..255",) * 2, is_trained=True),
-    "eager QAT for x86": Network(partial(torchs.eager, "x86"), "torch.ao, eager", ("-128..127 x 0..127",) * 2, is_trained=True),
+    "eager QAT": Network(
+        partial(torchs.eager, "qnnpack"), "torch.ao, eager", ("-128..127 x 0..255",) * 2, is_trained=True
+    ),
+    "eager QAT for x86": Network(
+        partial(torchs.eager, "x86"), "torch.ao, eager", ("-128..127 x 0..127",) * 2, is_trained=True
+    ),
     "eager QAT, not fused": Network(
-        partial(torchs.eager, "qnnpack", fused=False), "torch.ao, eager", ("-128..127 x 0..255", "-128..127 x 0..129"), is_trained=True
+        partial(torchs.eager, "qnnpack", fused=False),
+        "torch.ao, eager",
+        ("-128..127 x 0..255", "-128..127 x 0..129"),
+        is_trained=True,
     ),
     "eager QAT, converted": Network(
-        partial(torchs.eager, "qnnpack", converted=True), "torch.ao, eager", (), REFUSED, message="int8 module", is_trained=True
+        partial(torchs.eager, "qnnpack", converted=True),
+        "torch.ao, eager",
+        (),
+        REFUSED,
+        message="int8 module",
+        is_trained=True,
     ),
     "FX QAT": Network(partial(torchs.by_fx, "qnnpack"), "torch.ao, FX", ("-128..127 x 0..255",) * 2, is_trained=True),
     "FX QAT, converted": Network(
-        partial(torchs.by_fx, "qnnpack", converted=True), "torch.ao, FX", (), REFUSED, message="int8 module", is_trained=True
+        partial(torchs.by_fx, "qnnpack", converted=True),
+        "torch.ao, FX",
+        (),
+        REFUSED,
+        message="int8 module",
+        is_trained=True,
     ),
     "eager, after training, converted": Network(
         torchs.post_training, "torch.ao, eager", (), REFUSED, message="int8 module", is_trained=True
     ),
     "FakeQuantize in forward": Network(partial(torchs.Modules, "plain"), "torch.ao", ("-7..7 x 0..15",) * 2),
-    "FusedMovingAvgObsFakeQuantize in forward": Network(partial(torchs.Modules, "fused"), "torch.ao", ("-7..7 x 0..15",) * 2),
+    "FusedMovingAvgObsFakeQuantize in forward": Network(
+        partial(torchs.Modules, "fused"), "torch.ao", ("-7..7 x 0..15",) * 2
+    ),
     "learned scale of torch": Network(
         torchs.LearnableFake, "torch's operator", (), REFUSED, message="_fake_quantize_learnable_per_tensor_affine"
     ),

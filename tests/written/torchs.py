@@ -8,8 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.ao import quantization
-from torch.ao.quantization import fake_quantize, observer
+from torch.ao.quantization import disable_observer, fake_quantize, observer
+from torch.ao.quantization.fake_quantize import FakeQuantizeBase as Imitation
 from torch.nn import functional
+
+__all__ = ["Imitation", "LearnableFake", "Modules", "by_fx", "disable_observer", "eager", "post_training"]
 
 
 class Qat(nn.Module):
