@@ -116,9 +116,9 @@ Bits = Annotated[int, typer.Option(min=1, max=8, help="With --calibrate: 1 to 8.
 STAGES = "capture, lower, map, elaborate, simulate, sense, build or netlist"
 PASSES = (
     "separate_padding, permute_input, sink_shapes, hoist_shapes, cancel_permutes, sink_extremes, align_sums, "
-    "join_rescaled, flatten_positions, collapse_chains, fold_constants, sink_integer_pooling, fold_mirrors, "
-    "turn_products, fold_permutes, share_twins, fold_fixed_channels, drop_unread, merge_parallel, merge_gates, "
-    "rows_first"
+    "join_rescaled, flatten_positions, collapse_chains, fold_constants, sink_integer_pooling, narrow_codes, "
+    "fold_mirrors, turn_products, fold_permutes, share_twins, fold_fixed_channels, drop_unread, merge_parallel, "
+    "merge_gates, rows_first"
 )
 FIGURES = "accuracy, rate, link, cycles, latency, lc, ff, ebr, spram, dsp"
 BoardName = Annotated[str, typer.Option("--board", "-b", help="Name, alias (ice40) or file of a board.")]

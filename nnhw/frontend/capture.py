@@ -18,6 +18,7 @@ from nnhw.ir.graph import inner_name
 from nnhw.nn.frozen import is_fake
 from nnhw.nn.given import half_floats, unready
 from nnhw.nn.writes import KEEPS_NOTHING
+from nnhw.nn.written.int8 import has_int8
 
 from . import (
     activations,
@@ -48,7 +49,7 @@ from .sequences import plain
 from .translator import QUANTIZE, RESCALE, Handler, Translator, Unquantized
 from .trial_calls import check_calls, check_guards
 from .values import Block, Codes, StepsFirst, TracedConstant
-from .written import Written, find_quantizers
+from .written import Found, Written, find_quantizers
 
 HANDLERS: dict[str, Handler] = {
     **quantizers.HANDLERS,
@@ -111,7 +112,7 @@ def capture_quantizers(
         check_calls(own, example_input)
     traced = own if written is None else program
     captured = Captured(graph, tuple(_quantizers(program.graph.nodes, translator)), traced, written)
-    imitates = isinstance(model, nn.Module) and any(map(is_fake, model.modules()))
+    imitates = isinstance(model, nn.Module) and (has_int8(model) or any(map(is_fake, model.modules())))
     if is_foreign(model) or written is not None or imitates:
         example = random_input(program) if example_input is None else example_input.detach().cpu()
         evaluator, images = captured.own_evaluator(model), probes(graph, example.numpy())
@@ -138,7 +139,8 @@ def _translated(
     if isinstance(model, ExportedProgram) and example_input is not None:
         checked_example(example_input)
     traced = program
-    written = None if is_foreign(model) else find_quantizers(program, example_input, lines)
+    found = Found() if is_foreign(model) else find_quantizers(program, example_input, lines)
+    written = found.written
     if written is not None:
         program = written.marked
     keys = _keys(program)
@@ -153,6 +155,8 @@ def _translated(
             translator.add_block(node, Block(block))
         elif node.op not in ("call_function", "placeholder", "output"):
             raise CaptureError(f"the traced model holds a {node.op} '{node.target}', which is not supported")
+    if translator.problems:
+        translator.problems[:0] = found.uneven
     # Each layer of a float model has a problem of its own; that it is not quantized says all of them.
     if _is_float(nodes) and any(isinstance(problem, Unquantized) for problem in translator.problems):
         raise InputError(NO_QUANTIZERS)

@@ -21,6 +21,7 @@ from nnhw.nn import rescale_operator as _registered  # noqa: F401  # the operato
 from nnhw.nn.functional import along_axis
 from nnhw.nn.given import copied
 from nnhw.nn.tracing import eager_loops
+from nnhw.nn.written.int8 import NAMESPACE, WEIGHT_CODES, Packed
 
 Signature = tuple[Any, ...]
 """The properties by which a call of a quantizer is recognized: its arguments without tensors, and the shape behind the
@@ -33,6 +34,13 @@ _IMITATIONS = {
     torch.ops.aten.fake_quantize_per_channel_affine_cachemask.default,
 }
 """torch's fake quantizers, which a trace has as `nnhw.quantize`."""
+_ATEN = torch.ops.aten
+_MAKES_CODES = {
+    *(_ATEN.quantize_per_tensor.default, _ATEN.quantize_per_tensor.tensor_qparams),
+    *(_ATEN.avg_pool2d.default, _ATEN._adaptive_avg_pool2d.default, _ATEN.adaptive_avg_pool2d.default),
+    *(_ATEN.mean.dim, _ATEN.sigmoid.default, _ATEN.hardsigmoid.default, _ATEN.tanh.default),
+}
+"""Operators of ATen that make codes of a format of their own, on tensors of torch's int8."""
 _TENSORS = {_QUANTIZE: ("x", "scale", "zero_point"), _RESCALE: ("x", "multiplier", "exponent", "bias")}
 """The operators that make codes --> names of their arguments that are tensors."""
 
@@ -119,7 +127,9 @@ class Recorder(TorchDispatchMode):
         elif func is _RESCALE:
             self.calls.append(rescale_call_of(result, args, given, numbers=self.keeps_numbers))
         elif func in _IMITATIONS:
-            self.calls.append(_imitation(func, args, result, numbers=self.keeps_numbers))
+            self.calls.append(_imitation(args, result, numbers=self.keeps_numbers))
+        elif isinstance(result, Tensor) and result.is_quantized:
+            self.calls += _int8_calls(func, args, result, numbers=self.keeps_numbers)
         else:
             self.observe(func, args, given, result)
         return result
@@ -287,7 +297,7 @@ def rescale_call_of(
     return QuantizerCall(_signature(_RESCALE, args, kwargs, x), codes, x.dtype, kept)
 
 
-def _imitation(target: Any, args: Sequence[Any], result: Sequence[Tensor], *, numbers: bool) -> QuantizerCall:
+def _imitation(args: Sequence[Any], result: Sequence[Tensor], *, numbers: bool) -> QuantizerCall:
     """Return a call of torch's fake quantizer as that of `nnhw.quantize` in the trace; see `call_of`."""
     x, scale, _, *rest = args
     *axis, low, high = rest
@@ -296,6 +306,24 @@ def _imitation(target: Any, args: Sequence[Any], result: Sequence[Tensor], *, nu
     kept = x.cpu().numpy().copy() if numbers else None
     signature = (low, high, axis[0] if axis else -1, False, "half_even", True, False, tuple(x.shape[1:]))
     return QuantizerCall(signature, codes.cpu().numpy(), x.dtype, kept)
+
+
+def _int8_calls(func: Any, args: Sequence[Any], result: Tensor, *, numbers: bool) -> Iterator[QuantizerCall]:
+    """Yield the calls of `nnhw.quantize` that one of torch's int8 operators is in the trace; see `call_of`."""
+    is_operator = func.namespace == NAMESPACE
+    if not is_operator and func not in _MAKES_CODES:
+        return
+    if is_operator and len(args) > 1 and isinstance(args[1], torch.ScriptObject):
+        packed = Packed.of(args[1])
+        steps = along_axis(packed.scale, packed.weight, packed.axis)
+        codes = (packed.weight / steps).round().to(torch.int16).numpy()
+        signature = (*WEIGHT_CODES, packed.axis, False, "half_even", False, False, tuple(packed.weight.shape[1:]))
+        yield QuantizerCall(signature, codes, torch.float32)
+    ends = torch.iinfo(result.dtype)
+    distances = (result.int_repr().to(torch.int16) - result.q_zero_point()).numpy()
+    kept = args[0].cpu().numpy().copy() if numbers and func is torch.ops.aten.quantize_per_tensor.default else None
+    signature = (ends.min, ends.max, -1, False, "half_even", True, False, tuple(result.shape[1:]))
+    yield QuantizerCall(signature, distances, torch.float32, kept)
 
 
 def _arguments(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from nnhw.nn.given import copied, unusable
 from nnhw.nn.remedies import NO_BRANCHES, remedy_for, spelled
 from nnhw.nn.tracing import eager_loops, forget_loops, quiet_torch
 from nnhw.nn.writes import first_write
-from nnhw.nn.written.traceable import Traceable
+from nnhw.nn.written.traceable import traceable
 
 from .locations import Lines, error_location, location_of
 
@@ -43,7 +43,7 @@ def export(model: nn.Module, example_input: torch.Tensor, lines: Lines) -> Expor
     try_model(own, example.clone(), lines)
     try:
         # Without gradients, so that torch.no_grad() inside of the model changes nothing.
-        with quiet_torch(), torch.no_grad(), _importable(own), Traceable():
+        with quiet_torch(), torch.no_grad(), _importable(own), traceable(own):
             return _traced(own, example)
     except UnsupportedOperatorException as error:
         raise CaptureError(_unsupported(error, lines)) from error

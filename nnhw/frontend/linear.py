@@ -28,6 +28,8 @@ _LAYERS = {
     "conv_transpose1d": "QuantConvTranspose1d",
     "conv_transpose2d": "QuantConvTranspose2d",
 }
+_FEW_LEVELS = 256
+"""Most different numbers of weights that somebody has quantized."""
 SIZES = {2: "length", 3: "height, width"}
 """Names of an image's sizes in messages, by its number of axes."""
 
@@ -293,9 +295,8 @@ def _weights(call: Call, weight: Any, summed: tuple[int, ...]) -> TracedConstant
     if weight.codes is None:
         layer = _LAYERS.get(call.operator.split(".")[1])
         remedy = f"use nnhw.nn.{layer}" if layer else "use nnhw.nn.QuantLinear, or put a quantizer behind the parameter"
-        raise Unquantized(
-            f"{call} needs quantized weights, but they are {str(weight.tensor.dtype).removeprefix('torch.')}; {remedy}"
-        )
+        kind = str(weight.tensor.dtype).removeprefix("torch.")
+        raise Unquantized(f"{call} needs quantized weights, but they are {kind}{_levels(weight)}; {remedy}")
     assert weight.scale is not None
     rank = weight.codes.ndim
     inside = {axis % rank for axis in summed}
@@ -305,6 +306,16 @@ def _weights(call: Call, weight: Any, summed: tuple[int, ...]) -> TracedConstant
             f"{call} needs weights with one scale, or one per output; use axis={free} in their quantizer"
         )
     return weight
+
+
+def _levels(weight: TracedConstant) -> str:
+    """Return which numbers weights are, in words, if they are few; else nothing."""
+    levels = np.unique(weight.doubles.cpu().numpy())
+    if len(levels) > min(_FEW_LEVELS, weight.tensor.numel() // 2):
+        return ""
+    shown = ", ".join(f"{level:.6g}" for level in levels[:4])
+    more = ", .." if len(levels) > 4 else ""
+    return f": {len(levels)} different numbers, {shown}{more}, that are not whole multiples of one number"
 
 
 def _along(values: np.ndarray, rank: int, axis: int) -> np.ndarray:

@@ -16,14 +16,17 @@ import torch
 from torch import Tensor, fx, nn
 from torch.export import ExportedProgram
 
-from nnhw.errors import ExactnessError
+from nnhw.errors import CaptureError, ExactnessError
 from nnhw.nn.functional import along_axis
-from nnhw.nn.written.rewriting import Marked, mark, may_quantize
+from nnhw.nn.kinds import operation
+from nnhw.nn.remedies import spelled
+from nnhw.nn.written.lattices import GREATEST_CODE
+from nnhw.nn.written.rewriting import Marked, Uneven, mark, may_quantize
 
 from .archive import random_input
 from .evaluation import Evaluation, Evaluator, QuantizerCall
 from .export import exported_again, fitting, has_loop, opened
-from .locations import Lines
+from .locations import Lines, location_of
 
 _NEAR = 0.25
 """Share of the scale by which a value may miss its code before it counts as none."""
@@ -45,17 +48,43 @@ class Written:
     quantizers: Mapping[str, Marked]
 
 
-def find_quantizers(program: ExportedProgram, example: Tensor | None, lines: Lines) -> Written | None:
-    """Return a traced model with its own quantizers marked; None if it has none."""
+@dataclass(frozen=True)
+class Found:
+    """What was found in a traced model.
+
+    Parameters
+    ----------
+    written: the model with its quantizers; None: it has none.
+    uneven: problems with quantizers whose numbers are no codes.
+    """
+
+    written: Written | None = None
+    uneven: tuple[CaptureError, ...] = ()
+
+
+def find_quantizers(program: ExportedProgram, example: Tensor | None, lines: Lines) -> Found:
+    """Return a traced model with its own quantizers marked."""
     if has_loop(program) or not may_quantize(program.graph):
-        return None
+        return Found()
     example = fitting(program, random_input(program) if example is None else example.detach().cpu())
     images = example.repeat_interleave(2, dim=0) if len(example) == 1 and _takes_any(program) else example
     module = opened(program)
-    quantizers = mark(module, images[:2] if _takes_any(program) else images)
-    if not quantizers:
-        return None
-    return Written(program, exported_again(program, module, example, lines), {one.name: one for one in quantizers})
+    marks = mark(module, images[:2] if _takes_any(program) else images)
+    uneven = tuple(_unevenness(one, lines) for one in marks.uneven)
+    if not marks.quantizers:
+        return Found(None, uneven)
+    marked = exported_again(program, module, example, lines)
+    return Found(Written(program, marked, {one.name: one for one in marks.quantizers}), uneven)
+
+
+def _unevenness(one: Uneven, lines: Lines) -> CaptureError:
+    shown = ", ".join(f"{number:.6g}" for number in one.numbers[:4].tolist())
+    more = ", .." if len(one.numbers) > 4 else ""
+    return CaptureError(
+        f"{spelled(operation(one.node, {}))} {location_of(one.node, lines)} gives {len(one.numbers)} different values, "
+        f"{shown}{more}, which are not multiples, up to {GREATEST_CODE}, of one number; a layer multiplies whole "
+        f"numbers: use evenly spaced levels, or powers of two no further apart than 1 and 128"
+    )
 
 
 def _takes_any(program: ExportedProgram) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import torch
 from torch import Tensor, nn
 
 from nnhw.errors import InputError
@@ -12,9 +11,6 @@ from nnhw.errors import InputError
 from .frozen import OBSERVERS_HOMES, is_fake
 
 _PT2E = "quantize with PT2E (prepare_pt2e, calibrate, convert_pt2e), or give the float model to nnhw.quantize"
-_INT8_MODULES = ("torch.ao.nn.quantized.", "torch.ao.nn.intrinsic.quantized.", "torch.nn.quantized.")
-_FLOAT_MODULES = (torch.ao.nn.quantized.FloatFunctional,)
-"""Modules that are in the packages of int8 modules, but compute with floats."""
 _OBSERVERS = {"ObserverBase"}
 """Names of base classes instead of the classes, as torchao need not be installed."""
 
@@ -22,12 +18,6 @@ _OBSERVERS = {"ObserverBase"}
 def foreign(model: nn.Module) -> Iterator[InputError]:
     """Yield a problem for each kind of foreign quantization that a model holds."""
     modules = {name or "the model itself": module for name, module in model.named_modules()}
-    if found := [name for name, module in modules.items() if _is_int8(module)]:
-        layer = modules[found[0]]
-        yield InputError(
-            f"layer '{found[0]}' of the model is torch's own int8 module {type(layer).__name__}, which cannot be "
-            f"exported; {_PT2E}"
-        )
     inside = {observer for module in modules.values() if is_fake(module) for observer in module.children()}
     if found := [name for name, module in modules.items() if _observes(module) and module not in inside]:
         yield InputError(
@@ -41,11 +31,6 @@ def foreign(model: nn.Module) -> Iterator[InputError]:
             f"'{found[0]}' of the model is torchao's {_subclass(state[found[0]])}, which is unpacked, and for dynamic "
             f"quantization scaled, at run time; an accelerator has fixed scales: {_PT2E}"
         )
-
-
-def _is_int8(module: nn.Module) -> bool:
-    """Return whether a module is one of torch's that compute with codes."""
-    return f"{type(module).__module__}.".startswith(_INT8_MODULES) and not isinstance(module, _FLOAT_MODULES)
 
 
 def _observes(module: nn.Module) -> bool:

@@ -154,7 +154,7 @@ _ALIASES: Mapping[str, str] = {
     **{"multiply": "mul", "subtract": "sub", "divide": "div", "true_divide": "div", "negative": "neg"},
     **{"special_expit": "sigmoid", "expit": "sigmoid", "absolute": "abs"},
     **{"greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le", "not_equal": "ne"},
-    **{"__and__": "and", "__or__": "or", "__xor__": "xor", "and_": "and", "or_": "or", "_threshold": "threshold"},
+    "_threshold": "threshold",
 }
 """Names by which Python, NumPy's dialect in torch, or ATen call an operation that has another name above."""
 
@@ -172,7 +172,7 @@ def operation(node: fx.Node, modules: Mapping[str, nn.Module]) -> str:
     else:
         name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
     # In-place operations end in '_', and compute the same.
-    name = name.rstrip("_")
+    name = name.strip("_") if name.startswith("__") else name.rstrip("_")
     if name == "getattr":  # x.mT
         return str(node.args[1])
     other = node.args[1] if len(node.args) > 1 else node.kwargs.get("other")

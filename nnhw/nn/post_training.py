@@ -171,7 +171,7 @@ def _marked(
     except InputError:
         return graph_module, ()
     few = batches[0][:2].repeat_interleave(3 - len(batches[0][:2]), dim=0)
-    marked = mark(made, few, batches)
+    marked = mark(made, few, batches).quantizers
     return (made, marked) if marked else (graph_module, ())
 
 

@@ -33,7 +33,7 @@ from .comparing import difference, hooks_of, is_hooked_globally
 from .frames import innermost_user_frame
 from .given import copied, plain
 from .remedies import NO_BRANCHES
-from .written.traceable import Traceable
+from .written.traceable import traceable
 
 # Held while warnings, logging, output or torch's stance are changed: all threads share these.
 _TRACING = threading.RLock()
@@ -226,7 +226,7 @@ def _exported(model: nn.Module, batch: Tensor) -> ExportedProgram:
     dtype = next((value.dtype for value in own.parameters()), torch.float32)
     # One image alone would make torch trace a batch of exactly one.
     example = batch[:2].to(dtype).repeat_interleave(2 if len(batch) == 1 else 1, dim=0)
-    with quiet_torch(), torch.no_grad(), Traceable():
+    with quiet_torch(), torch.no_grad(), traceable(own):
         return torch.export.export(own, (example,), dynamic_shapes=({0: Dim.DYNAMIC},), strict=False)
 
 

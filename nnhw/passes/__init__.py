@@ -12,6 +12,7 @@ from .hoist_shapes import hoist_shapes
 from .join_rescaled import join_rescaled
 from .merge_gates import merge_gates
 from .merge_parallel import merge_parallel
+from .narrow_codes import narrow_codes
 from .order import PIPELINE, lower
 from .permute_input import permute_input
 from .rounding_notes import RoundingNote, find_rounding_notes
@@ -44,6 +45,7 @@ __all__ = [
     "lower",
     "merge_gates",
     "merge_parallel",
+    "narrow_codes",
     "permute_input",
     "savings",
     "separate_padding",

@@ -21,6 +21,7 @@ from .hoist_shapes import hoist_shapes
 from .join_rescaled import join_rescaled
 from .merge_gates import merge_gates
 from .merge_parallel import merge_parallel
+from .narrow_codes import narrow_codes
 from .permute_input import permute_input
 from .rows_first import rows_first
 from .separate_padding import separate_padding
@@ -50,6 +51,7 @@ PIPELINE: dict[str, Pass] = {
     # From here on all is integers. Thresholds are there now, into which constants fold and behind which pools sink.
     "fold_constants": fold_constants,
     "sink_integer_pooling": sink_integer_pooling,
+    "narrow_codes": narrow_codes,
     "fold_mirrors": fold_mirrors,
     "turn_products": turn_products,
     "fold_permutes": fold_permutes,

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from nnhw.nn.kinds import CONCATS, MOVES, operation
+from nnhw.nn.kinds import CONCATS, ELEMENTWISE, ENDS, JOINS, MOVES, operation
 
 from .watching import only_computes, widened
 
@@ -91,6 +91,8 @@ _CONDITIONS = frozenset(
 MAKES_FEW = _ROUNDINGS | _SIGNS | _CONDITIONS
 """Operations that make few numbers of many."""
 CASTS = frozenset({"to", "_to_copy", "type_as", "detach", "alias", "clone", "contiguous", "lift_fresh_copy"})
+_FUNCTIONS = CASTS | JOINS | ELEMENTWISE - ENDS
+"""Functions of single elements, some of which have no such mark in torch."""
 _RISING = frozenset(
     {
         *("relu", "relu6", "hardtanh", "clamp", "clamp_min", "clamp_max", "clip", "sigmoid", "tanh", "hardsigmoid"),
@@ -124,6 +126,14 @@ def domains(
     return found
 
 
+def is_function(node: fx.Node) -> bool:
+    """Return whether each element of a traced value is a function of single elements of others."""
+    target = node.target
+    if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload) or not only_computes(target):
+        return False
+    return torch.Tag.pointwise in target.tags or operation(node, {}) in _FUNCTIONS
+
+
 def _domain(
     node: fx.Node,
     name: str,
@@ -142,12 +152,12 @@ def _domain(
         return Between()
     if name in _CONDITIONS:
         return Few(torch.tensor([False, True]))
-    if name in _SIGNS:
-        return _signs(given[0])
-    if name in _ROUNDINGS and len(node.args) == 1 and not isinstance(given[0], Few):
-        return _rounded(node, given[0])
-    is_pointwise = only_computes(node.target) and torch.Tag.pointwise in node.target.tags  # type: ignore[union-attr]
-    return _function(node, name, operands, found, constants) if is_pointwise or name in CASTS else Between()
+    if len(node.args) == 1 and not node.kwargs and not isinstance(given[0], Few):
+        if name in _SIGNS:
+            return _signs(given[0])
+        if name in _ROUNDINGS:
+            return _rounded(node, given[0])
+    return _function(node, name, operands, found, constants) if is_function(node) else Between()
 
 
 def _function(
@@ -198,9 +208,12 @@ def _evaluated(call: _Called, operands: Sequence[fx.Node], given: Sequence[Few])
     """Return the numbers that an operation makes of all combinations of its operands' numbers."""
     if math.prod(len(one.numbers) for one in given) > MOST:
         return Between()
-    grid = torch.meshgrid(*(one.numbers for one in given), indexing="ij")
+    # By their places, as numbers of several dtypes make no grid.
+    places = torch.meshgrid(*(torch.arange(len(one.numbers)) for one in given), indexing="ij")
     try:
-        result = call({node: numbers.reshape(-1) for node, numbers in zip(operands, grid, strict=True)})
+        result = call(
+            {node: one.numbers[place.reshape(-1)] for node, one, place in zip(operands, given, places, strict=True)}
+        )
     except RuntimeError:
         return Between()
     return _few(result)

@@ -82,14 +82,14 @@ def _scale_of(numbers: Tensor) -> float | None:
         scale = _divisor(size, scale, greatest / GREATEST_CODE * 0.5)
         if not scale:
             return None
-    # From the greatest number, which has the least relative rounding; exact where the scale was multiplied by codes.
-    scale = greatest / round(greatest / scale)
+    # Each number tells the scale, more or less rounded: the one that fits all others best is taken.
+    tried = sizes / torch.round(sizes / scale)
+    apart = (torch.round(sizes / scale) * tried[:, None] - sizes).abs().amax(dim=1)
+    scale = float(tried[int(apart.argmin())])
     if not math.isfinite(scale) or scale < torch.finfo(torch.float32).tiny:
         return None
-    codes = torch.round(sizes / scale)
-    apart = (codes * scale - sizes).abs().max()
-    is_exact = bool(apart <= _ROUNDINGS * torch.finfo(torch.float64).eps * greatest)
-    return scale if is_exact and float(codes.max()) <= GREATEST_CODE else None
+    is_exact = float(apart.min()) <= _ROUNDINGS * torch.finfo(torch.float64).eps * greatest
+    return scale if is_exact and round(greatest / scale) <= GREATEST_CODE else None
 
 
 def _divisor(left: float, right: float, least: float) -> float:

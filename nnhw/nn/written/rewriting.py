@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from nnhw.nn.kinds import AVERAGES, CODES, CONCATS, MOVES, NORMS, PRODUCTS, WEIGHTED, operation, weights_of
+from nnhw.nn.kinds import AVERAGES, CODES, CONCATS, NORMS, PRODUCTS, WEIGHTED, operation, weights_of
 from nnhw.nn.quantizers import PER_TENSOR
 
 from .cancelling import cancel
-from .domains import CASTS, MAKES_FEW, Domain, Few, Steps, domains, multiples
+from .domains import MAKES_FEW, Domain, Few, Steps, domains, is_function, multiples
 from .lattices import Lattice, lattice_of, lattice_of_weights
 from .watching import computed, constants_of, values_of
 
@@ -76,12 +76,40 @@ class Marked:
     is_bounded: bool = True
 
 
+@dataclass(frozen=True, eq=False)
+class Uneven:
+    """A value that is one of few numbers, which are no codes of one scale.
+
+    Parameters
+    ----------
+    node: that computes it.
+    numbers: [N], ascending.
+    """
+
+    node: fx.Node
+    numbers: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Marks:
+    """What was found in a traced model.
+
+    Parameters
+    ----------
+    quantizers: values that are codes, which are marked.
+    uneven: values that are not, though they are few numbers; they stay as they are.
+    """
+
+    quantizers: tuple[Marked, ...]
+    uneven: tuple[Uneven, ...]
+
+
 def may_quantize(graph: fx.Graph) -> bool:
     """Return whether a trace has an operation that makes few numbers of many."""
     return any(operation(node, {}) in MAKES_FEW for node in graph.nodes if node.op in _CALLS)
 
 
-def mark(module: fx.GraphModule, images: Tensor, batches: Sequence[Tensor] = ()) -> tuple[Marked, ...]:
+def mark(module: fx.GraphModule, images: Tensor, batches: Sequence[Tensor] = ()) -> Marks:
     """Put `nnhw.quantize` behind values and weights of a traced model that are codes times a scale; return these.
 
     Sums that cancel, as straight-through estimators have them, go first.
@@ -99,13 +127,17 @@ def mark(module: fx.GraphModule, images: Tensor, batches: Sequence[Tensor] = ())
     open_ended = [node for node in _read_by_layers(module.graph, found, depends) if isinstance(found[node], Steps)]
     if batches:
         found |= _bounded(module, {node: found[node] for node in open_ended}, batches)
-    marked: list[Marked] = []
-    for node, format in [*_values(module.graph, found, depends), *_weights(module.graph, constants, depends)]:
+    marked, uneven = list[Marked](), list[Uneven]()
+    for one in [*_values(module.graph, found, depends), *_weights(module.graph, constants, depends)]:
+        if isinstance(one, Uneven):
+            uneven.append(one)
+            continue
+        node, format = one
         _insert(module, node, format)
         marked.append(Marked(node.name, format, node not in depends, node not in open_ended))
     module.graph.lint()
     module.recompile()
-    return tuple(marked)
+    return Marks(tuple(marked), tuple(uneven))
 
 
 def _bounded(
@@ -125,31 +157,47 @@ def _bounded(
 _Found = tuple[fx.Node, Format]
 
 
-def _values(graph: fx.Graph, found: Mapping[fx.Node, Domain], depends: set[fx.Node]) -> Iterator[_Found]:
-    """Yield the computed values that layers read as codes, each with its codes where they are made."""
+def _values(graph: fx.Graph, found: Mapping[fx.Node, Domain], depends: set[fx.Node]) -> Iterator[_Found | Uneven]:
+    """Yield the computed values that layers read as few numbers, each where they are made."""
     for node in _read_by_layers(graph, found, depends):
         domain = found[node]
         if isinstance(domain, Few) and len(domain.numbers) > 1:
             lattice = lattice_of(domain.numbers.double())
-            if lattice is not None:
-                yield node, Format.of(lattice)
+            yield Uneven(node, domain.numbers) if lattice is None else (node, Format.of(lattice))
 
 
 def _read_by_layers(graph: fx.Graph, found: Mapping[fx.Node, Domain], depends: set[fx.Node]) -> list[fx.Node]:
     """Return the values of which layers read steps, each where its last function of one value has made it."""
-    steps = {node for node in graph.nodes if isinstance(found.get(node), Few | Steps)}
+    origins = _origins(graph, depends)
 
-    def ends(user: fx.Node) -> bool:
-        operands = [operand for operand in user.all_input_nodes if operand in depends]
-        is_code = operation(user, {}) in CODES
-        return not is_code and (user not in steps or len(operands) > 1 or _moves(user))
+    def goes_on(user: fx.Node) -> bool:
+        # A function of one value is looked at as a whole, and what has a quantizer needs no other.
+        return operation(user, {}) in CODES or (is_function(user) and len(origins[user]) == 1)
 
-    made = (node for node in steps if not _moves(node) and node.op != "placeholder")
-    return [node for node in made if any(map(ends, node.users)) and _reaches_layer(node, depends)]
+    return [
+        node
+        for node in graph.nodes
+        if isinstance(found.get(node), Few | Steps)
+        and is_function(node)
+        and _is_float(node)
+        and not all(map(goes_on, node.users))
+        and _reaches_layer(node, depends)
+    ]
 
 
-def _moves(node: fx.Node) -> bool:
-    return operation(node, {}) in MOVES - CASTS
+def _origins(graph: fx.Graph, depends: set[fx.Node]) -> dict[fx.Node, frozenset[fx.Node]]:
+    """Return the values of which each value is a function, element by element."""
+    made: dict[fx.Node, frozenset[fx.Node]] = {}
+    for node in graph.nodes:
+        if node in depends:
+            before = [made[operand] for operand in node.all_input_nodes if operand in depends]
+            made[node] = frozenset().union(*before) if is_function(node) else frozenset([node])
+    return made
+
+
+def _is_float(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    return not isinstance(value, Tensor) or value.is_floating_point()
 
 
 def _reaches_layer(node: fx.Node, depends: set[fx.Node]) -> bool:

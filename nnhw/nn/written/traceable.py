@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from nnhw.nn.functional import quantize
+from nnhw.nn.quantizers import PER_TENSOR
 
-PER_TENSOR = -1
+from .int8 import int8_as_floats
 
 _GET, _SET = Tensor.data.__get__, Tensor.data.__set__  # type: ignore[attr-defined]
 
 
-class Traceable(TorchFunctionMode):
+@contextmanager
+def traceable(model: nn.Module) -> Iterator[None]:
+    """Let torch.export trace what it cannot by itself: assignments to `.data`, fake quantizers, and modules of int8."""
+    with _Traceable(), int8_as_floats(model):
+        yield
+
+
+class _Traceable(TorchFunctionMode):
     """While active, a model can be traced that assigns to `.data`, or calls torch's fake quantizers.
 
     A tensor to whose `.data` another one was assigned, as implementations of BinaryConnect and its kin do, is that
