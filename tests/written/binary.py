@@ -1,5 +1,8 @@
 """Networks with weights and activations of one bit, in the manner of the repositories of their papers."""
 
+# torch gives autograd.Function.apply no types.
+# mypy: disable-error-code="no-untyped-call"
+
 from __future__ import annotations
 
 from typing import Any
@@ -403,7 +406,7 @@ class BinaryQuantize(torch.autograd.Function):
 class IRConv2d(nn.Conv2d):
     """IR-Net's convolution: standardized weights, signs, a power of two for each output."""
 
-    def __init__(self, *sizes: int, **options: Any) -> None:
+    def __init__(self, *sizes: Any, **options: Any) -> None:
         super().__init__(*sizes, **options)
         self.k, self.t = torch.tensor([10.0]).float(), torch.tensor([0.1]).float()
 
@@ -509,7 +512,7 @@ class SwishSign(torch.autograd.Function):
 class BnnPlusConv(nn.Conv2d):
     """BNN+'s convolution: one learned scale for all weights."""
 
-    def __init__(self, *sizes: int, **options: Any) -> None:
+    def __init__(self, *sizes: Any, **options: Any) -> None:
         super().__init__(*sizes, **options)
         self.alpha = nn.Parameter(self.weight.detach().abs().median())
 

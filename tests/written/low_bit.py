@@ -1,5 +1,8 @@
 """Networks of two to eight bits and of ternary weights, in the manner of the repositories of their papers."""
 
+# torch gives autograd.Function.apply no types.
+# mypy: disable-error-code="no-untyped-call"
+
 from __future__ import annotations
 
 import math
@@ -80,7 +83,7 @@ class DorefaActivation(nn.Module):
 class DorefaConv(nn.Conv2d):
     """A convolution with DoReFa's weights."""
 
-    def __init__(self, *sizes: int, bits: int, **options: Any) -> None:
+    def __init__(self, *sizes: Any, bits: int, **options: Any) -> None:
         super().__init__(*sizes, **options)
         self.quantize_fn = DorefaWeight(bits)
 
@@ -256,15 +259,16 @@ class Lsq(nn.Module):
         self.fc = nn.Linear(8, 10)
         layers = ((self.conv1, 8), (self.conv2, bits), (self.fc, 8))
         self.acts = nn.ModuleList(LsqQuantizer(width, all_positive=True) for _, width in layers)
-        self.weights = nn.ModuleList(
+        made = [
             LsqQuantizer(
                 width,
                 all_positive=False,
                 channels=layer.weight.shape[0] if per_channel and layer.weight.ndim > 2 else 0,
             )
             for layer, width in layers
-        )
-        for quantizer, (layer, _) in zip(self.weights, layers, strict=True):
+        ]
+        self.weights = nn.ModuleList(made)
+        for quantizer, (layer, _) in zip(made, layers, strict=True):
             quantizer.init_from(layer.weight)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -277,6 +281,9 @@ class Lsq(nn.Module):
 
 class LsqState(nn.Module):
     """LSQ as modules that begin with their first batch: buffers say whether they have, and whether values are signed."""
+
+    init_state: Tensor
+    signed: Tensor
 
     def __init__(self, bits: int) -> None:
         super().__init__()
@@ -415,7 +422,7 @@ class TwnMasks(nn.Module):
 class TtqConv(nn.Conv2d):
     """Trained ternary quantization: two learned scales, of positive and of negative weights."""
 
-    def __init__(self, *sizes: int, **options: Any) -> None:
+    def __init__(self, *sizes: Any, **options: Any) -> None:
         super().__init__(*sizes, **options)
         self.wp, self.wn = nn.Parameter(torch.tensor(0.31)), nn.Parameter(torch.tensor(0.22))
 
@@ -512,6 +519,8 @@ def apot_levels(bits: int) -> Tensor:
 class ApotWeights(nn.Module):
     """APoT's weights: standardized, clipped, to the nearest level, times alpha."""
 
+    levels: Tensor
+
     def __init__(self, bits: int) -> None:
         super().__init__()
         self.register_buffer("levels", apot_levels(bits))
@@ -528,6 +537,8 @@ class ApotWeights(nn.Module):
 
 class ApotActivation(nn.Module):
     """APoT's activations: to the nearest level of a table."""
+
+    levels: Tensor
 
     def __init__(self, bits: int) -> None:
         super().__init__()
@@ -635,6 +646,9 @@ class SymmetricQuant(torch.autograd.Function):
 
 class HawqActivation(nn.Module):
     """HAWQ's QuantAct: a running range in buffers while training."""
+
+    x_min: Tensor
+    x_max: Tensor
 
     def __init__(self, bits: int) -> None:
         super().__init__()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from torch.nn import functional
 import nnhw
 from nnhw.errors import NnhwError
 from nnhw.frontend.capture import capture
-from nnhw.ir import Graph, run
+from nnhw.ir import Graph, IntType, run
 from nnhw.passes import lower
 from tests.written import binary, low_bit, spellings, torchs
 
@@ -61,29 +62,40 @@ class Outcome:
     ----------
     kind: one of `KINDS`.
     message: of a refusal, or what is wrong.
-    model: as it was trained, or quantized in addition; None: refused.
-    graph: captured from `model`.
-    added: what was quantized in addition, in words.
+    graph: captured from the model as it was trained, or quantized in addition; None: refused.
+    integers: what `graph` is lowered to.
     """
 
     kind: str
     message: str = ""
-    model: nn.Module | None = None
     graph: Graph | None = None
-    added: str = ""
+    integers: Graph | None = None
 
     def layers(self) -> tuple[str, ...]:
         """Return the codes of weights and values of each layer in order; see `Network`."""
-        return tuple(_codes(self.graph)) if self.graph else ()
+        read = _layers(self.graph) if self.graph else ()
+        return tuple(f"{weights.min()}..{weights.max()} x {str(kind).removeprefix('int ')}" for weights, kind in read)
+
+    def bits(self) -> str:
+        """Return the bits of weights and activations of each layer in order, as the device has them: 'W8A8, W1A1'."""
+        read = [f"W{_width(weights)}A{kind.bits}" for weights, kind in _layers(self.integers)] if self.integers else []
+        groups = [(one, len(list(same))) for one, same in itertools.groupby(read)]
+        return ", ".join(one if count == 1 else f"{count} x {one}" for one, count in groups)
 
 
-def _codes(graph: Graph) -> Iterator[str]:
+def _layers(graph: Graph) -> Iterator[tuple[np.ndarray, IntType]]:
+    """Yield the weights of each layer, and the type of what it reads."""
     for node in graph.nodes:
-        if any(node.op.name.startswith(name) for name in LINEAR):
-            weights = next(graph.constants[name] for name in node.inputs if name in graph.constants)
+        weights = [graph.constants[name] for name in node.inputs if name in graph.constants]
+        if weights and any(node.op.name.startswith(name) for name in LINEAR):
             value = next(name for name in node.inputs if name not in graph.constants)
-            read = str(graph.node(value).type.dtype).removeprefix("int ")
-            yield f"{weights.min()}..{weights.max()} x {read}"
+            yield weights[0], graph.node(value).type.int_dtype
+
+
+def _width(weights: np.ndarray) -> int:
+    """Return the bits that tell as many levels as weights have from their least to their greatest."""
+    step = int(np.gcd.reduce(weights.ravel().astype(np.int64) - int(weights.min())))
+    return (int(weights.max() - weights.min()) // step).bit_length() if step else 1
 
 
 def images(shape: tuple[int, ...], count: int = IMAGES, seed: int = 5) -> Tensor:
@@ -117,8 +129,8 @@ def made(network: Network) -> nn.Module:
         model = network.make()
         model = model if network.is_trained else train(model, network.shape)
         model.apply(torchs.disable_observer)
-        if hasattr(model, "binarize"):
-            model.binarize()
+        if callable(binarize := getattr(model, "binarize", None)):
+            binarize()
     return model.eval()
 
 
@@ -126,46 +138,55 @@ def made(network: Network) -> nn.Module:
 def outcome(name: str) -> Outcome:
     """Capture a network as it is, else quantize what it lacks; compare with its own forward and with the integers."""
     network = NETWORKS[name]
-    model, x = made(network), images(network.shape)
-    kind, added = KEPT, ""
+    model, x, kind = made(network), images(network.shape), KEPT
     try:
         graph = capture(model, x[:4])
-    except NnhwError as problem:
+    except NnhwError:
         kind = ADDED
         try:
             model = nnhw.quantize(model, images(network.shape, 64, seed=7))
-            added = model.added
             graph = capture(model, x[:4])
         except NnhwError as error:
-            return Outcome(REFUSED, f"{problem}; {error}")
-    wrong = differences(model, graph, x)
-    if wrong:
-        return Outcome(WRONG, wrong)
-    return Outcome(kind, "", model, graph, added)
+            return Outcome(REFUSED, str(error))
+    integers = lower(graph)
+    problem = _difference(model, graph, integers, x) or _other_codes(network, Outcome(kind, "", graph))
+    return Outcome(WRONG if problem else kind, problem, graph, integers)
 
 
-def differences(model: nn.Module, graph: Graph, x: Tensor) -> str:
+def _difference(model: nn.Module, graph: Graph, integers: Graph, x: Tensor) -> str:
     """Return how the reference differs from the model's own forward, or the integers from the reference; else nothing.
 
     The forward is in float64; of models that compute some of it in float32 by themselves, in float32.
     """
+    ours = run(graph, x.numpy())[0]
     with torch.no_grad():
         try:
-            imitated = any(isinstance(module, torchs.Imitation) for module in model.modules())
-            if imitated:
-                raise RuntimeError("torch's fake quantizers compute in float32")
+            if torchs.imitates(model):
+                raise RuntimeError("torch's fake quantizers and int8 modules compute in float32")
             theirs, roundings = copy.deepcopy(model).double()(x.double()).numpy(), 2.0**-46
         except RuntimeError:
             theirs, roundings = copy.deepcopy(model)(x.clone()).double().numpy(), 2.0**-18
-    ours = nnhw.reference(model, x[:4])(x).numpy()
     apart = np.abs(theirs - ours).max()
     if not apart <= roundings * np.abs(theirs).max():
         return f"the reference differs from the model's own forward by {apart:.3g}"
     if (theirs.reshape(len(x), -1).argmax(1) != ours.reshape(len(x), -1).argmax(1)).any():
         return "the reference has another greatest result than the model's own forward"
-    if not np.array_equal(run(lower(graph), x.numpy())[0], run(graph, x.numpy())[0]):
+    if not np.array_equal(run(integers, x.numpy())[0], ours):
         return "the integers differ from the reference"
     return ""
+
+
+def _other_codes(network: Network, found: Outcome) -> str:
+    """Return in words that layers have other codes than their author means, or nothing."""
+    own, meant = found.layers(), network.layers
+    return "" if len(own) == len(meant) and all(map(_fits, own, meant)) else f"codes {own}, meant {meant}"
+
+
+def _fits(own: str, meant: str) -> bool:
+    """Return whether the codes of a layer are those that are meant, of whose weights not all need occur."""
+    (weights, values), (most, read) = own.split(" x "), meant.split(" x ")
+    (low, high), (least, greatest) = (map(int, part.split("..")) for part in (weights, most))
+    return least <= low and high <= greatest and values == read
 
 
 _FLOAT = "-127..127 x 0..255"
@@ -201,12 +222,11 @@ def _uniform(name: str, values: str, kind: str = KEPT, message: str = "", fault:
 
 
 def _scaled(name: str) -> Network:
-    high = {"number": "-5..5"}.get(name, "-8..7")
     second = {"number": "-5..5", "buffer": "-7..7"}.get(name, "-8..7")
     return Network(
         partial(spellings.ScaledNet, name),
         f"scale: {spellings.SCALES[name].__doc__}",
-        (f"-8..7 x -8..7", f"-8..7 x {second}"),
+        ("-8..7 x -8..7", f"-8..7 x {second}"),
     )
 
 
@@ -423,22 +443,18 @@ NETWORKS: Mapping[str, Network] = {
     "eager QAT, converted": Network(
         partial(torchs.eager, "qnnpack", converted=True),
         "torch.ao, eager",
-        (),
-        REFUSED,
-        message="int8 module",
+        ("-128..127 x 0..255",) * 2,
         is_trained=True,
     ),
     "FX QAT": Network(partial(torchs.by_fx, "qnnpack"), "torch.ao, FX", ("-128..127 x 0..255",) * 2, is_trained=True),
     "FX QAT, converted": Network(
         partial(torchs.by_fx, "qnnpack", converted=True),
         "torch.ao, FX",
-        (),
-        REFUSED,
-        message="int8 module",
+        ("-128..127 x 0..255",) * 2,
         is_trained=True,
     ),
     "eager, after training, converted": Network(
-        torchs.post_training, "torch.ao, eager", (), REFUSED, message="int8 module", is_trained=True
+        torchs.post_training, "torch.ao, eager", ("-128..127 x 0..255",) * 2, is_trained=True
     ),
     "FakeQuantize in forward": Network(partial(torchs.Modules, "plain"), "torch.ao", ("-7..7 x 0..15",) * 2),
     "FusedMovingAvgObsFakeQuantize in forward": Network(

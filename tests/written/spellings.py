@@ -360,6 +360,9 @@ class ScaledNet(nn.Module):
 class AffineByHand(nn.Module):
     """Scale and zero point from running limits in buffers, as a tutorial on fake quantization writes them."""
 
+    low: Tensor
+    high: Tensor
+
     def __init__(self, bits: int = 4) -> None:
         super().__init__()
         self.bits = bits

@@ -2,9 +2,45 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from tests.written.networks import NETWORKS, REFUSED, WRONG, outcome
+from benchmarks.random_networks import extreme_codes, rtl_difference
+from nnhw.boards import load_board
+from nnhw.flow.board_budget import map_on_board
+from nnhw.flow.models.lowering import lower_graph
+from nnhw.flow.options import Options
+from tests.sim.test_benches import pytestmark as needs_simulator
+from tests.written.networks import NETWORKS, REFUSED, images, outcome
+from tests.written.table import PAGE, entry, expected, table
+
+IN_RTL = (
+    "XNOR-Net in forward",
+    "Bi-Real, plain",
+    "BNN+",
+    "XNOR-Net++",
+    "BinaryNet, convolutions",
+    "DoReFa, 1 and 4 bits",
+    "LSQ, 2 bits",
+    "TWN",
+    "WRPN",
+    "sign in place",
+    "x + (q - x).detach()",
+    "scale: power of two",
+    "parametrize",
+    "BitNet b1.58",
+    "eager QAT, converted",
+)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_network_becomes_what_the_table_says(name: str) -> None:
+    found = entry(outcome(name))
+    shown = {key: expected()[name][key] for key in ("kind", "bits")}
+    assert shown == {key: found[key] for key in shown}, f"{found['message']}; run: python -m tests.written.table"
+    if found["kind"] == REFUSED:
+        assert "; " in found["message"]
+        assert "this is a mistake of nnhw" not in found["message"]
 
 
 @pytest.mark.parametrize(
@@ -14,19 +50,24 @@ from tests.written.networks import NETWORKS, REFUSED, WRONG, outcome
         for name, network in NETWORKS.items()
     ],
 )
-def test_network_becomes_what_its_author_means(name: str) -> None:
-    network, found = NETWORKS[name], outcome(name)
-    assert found.kind != WRONG, found.message
-    assert found.kind == network.kind, found.message
-    if found.kind == REFUSED:
-        assert network.message in found.message
-        assert "; " in found.message and "this is a mistake of nnhw" not in found.message
-        return
-    assert len(found.layers()) == len(network.layers), found.layers()
-    for own, meant in zip(found.layers(), network.layers, strict=True):
-        weights, values = own.split(" x ")
-        meant_weights, meant_values = meant.split(" x ")
-        low, high = map(int, weights.split(".."))
-        least, greatest = map(int, meant_weights.split(".."))
-        assert least <= low and high <= greatest, (found.layers(), network.layers)
-        assert values == meant_values, (found.layers(), network.layers)
+def test_table_says_what_authors_mean(name: str) -> None:
+    network, found = NETWORKS[name], expected()[name]
+    assert found["kind"] == network.kind
+    assert network.message in found["message"]
+
+
+def test_table_is_the_one_of_the_outcomes() -> None:
+    assert list(expected()) == list(NETWORKS), "run: python -m tests.written.table"
+    assert table() in PAGE.read_text(encoding="utf-8"), "run: python -m tests.written.table"
+
+
+@needs_simulator
+@pytest.mark.usefixtures("deep_fifos")
+@pytest.mark.parametrize("name", IN_RTL)
+def test_network_equals_reference_in_rtl(name: str) -> None:
+    graph = outcome(name).graph
+    assert graph is not None
+    parts, _ = lower_graph(graph, {"inputs": images(NETWORKS[name].shape).numpy()})
+    mapped, _ = map_on_board(parts.body, load_board("ulx3s_85f"), Options(style="streaming"))
+    codes = extreme_codes(parts.body, np.random.default_rng(1))
+    assert rtl_difference(mapped.accelerator, parts.body, codes) == ""

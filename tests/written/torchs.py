@@ -9,10 +9,17 @@ import torch
 from torch import Tensor, nn
 from torch.ao import quantization
 from torch.ao.quantization import disable_observer, fake_quantize, observer
-from torch.ao.quantization.fake_quantize import FakeQuantizeBase as Imitation
+from torch.ao.quantization.fake_quantize import FakeQuantizeBase
 from torch.nn import functional
 
-__all__ = ["Imitation", "LearnableFake", "Modules", "by_fx", "disable_observer", "eager", "post_training"]
+from nnhw.nn.written.int8 import has_int8
+
+__all__ = ["LearnableFake", "Modules", "by_fx", "disable_observer", "eager", "imitates", "post_training"]
+
+
+def imitates(model: nn.Module) -> bool:
+    """Return whether a model has modules of torch that compute codes in float32."""
+    return has_int8(model) or any(isinstance(module, FakeQuantizeBase) for module in model.modules())
 
 
 class Qat(nn.Module):
@@ -72,7 +79,7 @@ def by_fx(backend: str, *, converted: bool = False) -> nn.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         mapping = quantization.get_default_qat_qconfig_mapping(backend)
-        made = _trained(quantize_fx.prepare_qat_fx(Marked().train(), mapping, (torch.rand(2, 1, 8, 8),)))
+        made: Any = _trained(quantize_fx.prepare_qat_fx(Marked().train(), mapping, (torch.rand(2, 1, 8, 8),)))
         made.apply(quantization.disable_observer)
         return quantize_fx.convert_fx(made.eval()) if converted else made
 
