@@ -208,6 +208,9 @@ MARKS: dict[str, tuple[str, ...]] = {
     "test_docs.py::test_tutorial_runs": ("rtl", "slow"),
     "test_readme.py": ("rtl", "synth", "pnr", "slow"),
     "test_wheel.py": ("slow",),
+    "written/test_written.py::test_example_of_the_page_runs": ("slow",),
+    "written/test_written.py::test_network_becomes_what_the_table_says": ("slow",),
+    "written/test_written.py::test_network_equals_reference_in_rtl": ("rtl", "slow"),
 }
 
 # Test or file, below tests, that only `make test-long` runs, as it joins what others check apart --> which ones do.
