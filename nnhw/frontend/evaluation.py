@@ -21,7 +21,7 @@ from nnhw.nn import rescale_operator as _registered  # noqa: F401  # the operato
 from nnhw.nn.functional import along_axis
 from nnhw.nn.given import copied
 from nnhw.nn.tracing import eager_loops
-from nnhw.nn.written.int8 import NAMESPACE, WEIGHT_CODES, Packed
+from nnhw.nn.written.int8 import NAMESPACE, WEIGHT_CODES, Packed, rounding_of
 
 Signature = tuple[Any, ...]
 """The properties by which a call of a quantizer is recognized: its arguments without tensors, and the shape behind the
@@ -322,7 +322,8 @@ def _int8_calls(func: Any, args: Sequence[Any], result: Tensor, *, numbers: bool
     ends = torch.iinfo(result.dtype)
     distances = (result.int_repr().to(torch.int16) - result.q_zero_point()).numpy()
     kept = args[0].cpu().numpy().copy() if numbers and func is torch.ops.aten.quantize_per_tensor.default else None
-    signature = (ends.min, ends.max, -1, False, "half_even", True, False, tuple(result.shape[1:]))
+    rounding = rounding_of(func._schema.name.split("::")[1].removeprefix("_"))
+    signature = (ends.min, ends.max, -1, False, "half_even", *rounding, tuple(result.shape[1:]))
     yield QuantizerCall(signature, distances, torch.float32, kept)
 
 

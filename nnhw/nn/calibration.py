@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 from nnhw.errors import InputError, NnhwError
 
 from .quantizers import PER_TENSOR, Bipolar, Int, Quantizer, UInt
+from .written.lattices import lattice_of_weights
 
 BATCH = 64
 """Images with which a model is run at once."""
@@ -231,12 +232,14 @@ def activation_quantizer(observed: Observed, bits: int, signed: bool, whole: boo
 
 
 def weight_quantizer(weight: Tensor, bits: int, axis: int) -> Quantizer:
-    """Return the symmetric quantizer of weights with the least squared error.
+    """Return the symmetric quantizer of weights with the least squared error; for weights of few levels an exact one.
 
     Parameters
     ----------
     axis: axis of the outputs, for one scale per output; or `PER_TENSOR`, for one scale in all.
     """
+    if (own := _own_levels(weight, bits, axis)) is not None:
+        return own
     values = weight.detach().double().abs()
     rows = values.reshape(1, -1) if axis == PER_TENSOR else values.movedim(axis, 0).reshape(weight.shape[axis], -1)
     if bits == 1:
@@ -247,6 +250,30 @@ def weight_quantizer(weight: Tensor, bits: int, axis: int) -> Quantizer:
     scales = _least_error(rows, torch.ones_like(rows), peaks, qmax)
     # The search knows codes within plus and minus qmax only, so the format leaves the most negative code out.
     return Int(bits, rounded(torch.where(peaks > 0, scales, 1.0)), axis, narrow_range=True)
+
+
+def _own_levels(weight: Tensor, bits: int, axis: int) -> Quantizer | None:
+    """Return a quantizer that leaves weights as they are, which are whole numbers of these bits times a scale."""
+    values = weight.detach()
+    lattice = lattice_of_weights(values.double(), None if axis == PER_TENSOR else axis)
+    most = max(1, (1 << (bits - 1)) - 1)
+    if lattice is None or max(-lattice.low, lattice.high) > most or (bits == 1 and not lattice.bipolar):
+        return None
+    if values.numel() < _OFTEN * len(torch.unique(values)):
+        return None
+    axis = PER_TENSOR if lattice.scale.numel() == 1 else axis
+    scale = lattice.scale.float()
+    if lattice.bipolar:
+        made: Quantizer = Bipolar(scale, axis)
+    else:
+        # As many bits as the levels need.
+        needed = max(-lattice.low, lattice.high).bit_length() + 1
+        made = Int(needed, scale, axis, narrow_range=True)
+    return made if torch.equal(made(values), values) else None
+
+
+_OFTEN = 4
+"""How often a level occurs, at least, on average, among weights that somebody has quantized."""
 
 
 def rounded(scales: Tensor) -> Tensor:

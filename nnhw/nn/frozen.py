@@ -50,10 +50,12 @@ def freeze(model: nn.Module) -> nn.Module:
     """Replace torch's fake quantizers in a model by what they compute now; return the model, which is changed."""
     if is_fake(model):
         return FrozenFakeQuantize(model)
+    frozen: dict[nn.Module, FrozenFakeQuantize] = {}
     for module in list(model.modules()):
-        for name, child in module.named_children():
-            if is_fake(child):
-                setattr(module, name, FrozenFakeQuantize(child))
+        # One module may have several names, as where values share a scale.
+        for name, child in list(module._modules.items()):
+            if child is not None and is_fake(child):
+                module._modules[name] = frozen.setdefault(child, FrozenFakeQuantize(child))
     return model
 
 

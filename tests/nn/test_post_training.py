@@ -174,7 +174,6 @@ CONDITIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "mask": lambda y: y * (y > 0.1).float(),
     "masked_fill": lambda y: y.masked_fill((y < -0.2) | (y > 0.3), 0.0),
     "not": lambda y: y * ~(y <= 0.1),
-    "sign": torch.sign,
     "threshold": lambda y: functional.threshold(y, 0.1, -0.5),
     "hardshrink": lambda y: functional.hardshrink(y, 0.2),
     "softshrink": lambda y: functional.softshrink(y, 0.1),
@@ -186,6 +185,14 @@ def test_quantize_takes_conditions_on_one_value(name: str) -> None:
     model, images = function(lambda m, x: m.fc(CONDITIONS[name](m.conv(x))[:, :2].flatten(1)))
     quantized = nnhw.quantize(model, images)
     assert len(codes(quantized)) == 2
+    assert_equal(quantized, images)
+
+
+def test_quantize_keeps_a_sign_as_it_is() -> None:
+    model, images = function(lambda m, x: m.fc(torch.sign(m.conv(x))[:, :2].flatten(1)))
+    quantized = nnhw.quantize(model, images)
+    assert codes(quantized).keys() == {"conv_weight_quant", "fc_weight_quant", "x_quant"}
+    assert "the model's own quantizers stay as they are" in quantized.added
     assert_equal(quantized, images)
 
 

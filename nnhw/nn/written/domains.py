@@ -19,10 +19,12 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from nnhw.nn.kinds import CONCATS, ELEMENTWISE, ENDS, JOINS, MOVES, operation
+from nnhw.nn.kinds import CONCATS, ELEMENTWISE, ENDS, FILLED, JOINS, MOVES, operation
 
 from .watching import only_computes, widened
 
+_WIDE = 32
+"""Bits of integers to which a value is cast that is known to have no bounds."""
 MOST = 1 << 16
 """Most numbers that a value may have and still be one of few: codes of 16 bits."""
 
@@ -82,13 +84,14 @@ Domain = Between | Steps | Few
 
 _ROUNDINGS = frozenset({"round", "floor", "ceil", "trunc", "fix"})
 _SIGNS = frozenset({"sign", "sgn"})
+_JUMPS = frozenset({"heaviside"})
 _CONDITIONS = frozenset(
     {
         *("gt", "ge", "lt", "le", "eq", "ne", "logical_and", "logical_or", "logical_xor", "logical_not"),
         *("isnan", "isinf", "isfinite", "signbit"),
     }
 )
-MAKES_FEW = _ROUNDINGS | _SIGNS | _CONDITIONS
+MAKES_FEW = _ROUNDINGS | _SIGNS | _JUMPS | _CONDITIONS
 """Operations that make few numbers of many."""
 CASTS = frozenset({"to", "_to_copy", "type_as", "detach", "alias", "clone", "contiguous", "lift_fresh_copy"})
 _FUNCTIONS = CASTS | JOINS | ELEMENTWISE - ENDS
@@ -120,7 +123,9 @@ def domains(
         operands = [operand for operand in node.all_input_nodes if operand in found]
         if node.op == "placeholder":
             found[node] = Between()
-        elif node.op == "call_function" and node in depends:
+        elif node.op == "call_function" and operation(node, modules) in FILLED:
+            found[node] = _filled(node, operation(node, modules))
+        elif node.op == "call_function" and (node in depends or operands):
             with torch.no_grad():
                 found[node] = _domain(node, operation(node, modules), operands, found, constants)
     return found
@@ -152,6 +157,8 @@ def _domain(
         return Between()
     if name in _CONDITIONS:
         return Few(torch.tensor([False, True]))
+    if name == "heaviside":
+        return _union([Few(torch.tensor([0.0, 1.0], dtype=torch.float64)), *_numbers(node.args[1:2], found, constants)])
     if len(node.args) == 1 and not node.kwargs and not isinstance(given[0], Few):
         if name in _SIGNS:
             return _signs(given[0])
@@ -169,6 +176,8 @@ def _function(
 ) -> Domain:
     """Return the numbers of a function of single elements."""
     call, given = _Called(node, constants), [found[operand] for operand in operands]
+    if name in CASTS and not isinstance(given[0], Few):
+        return _cast(node, given[0])
     # Constants that differ by channel give each channel numbers of its own.
     if any(not _is_one_number(constants[operand]) for operand in node.all_input_nodes if operand in constants):
         return _bounded(call, name, operands, given)
@@ -300,17 +309,42 @@ def _bounded(call: _Called, name: str, operands: Sequence[fx.Node], given: Seque
 
 def _chosen(node: fx.Node, found: Mapping[fx.Node, Domain], constants: Mapping[fx.Node, Tensor]) -> Domain:
     """Return the numbers of both sides of a choice."""
-    sides: list[Domain] = []
-    for side in node.args[1:3]:
-        if isinstance(side, fx.Node) and side in found:
-            sides.append(found[side])
-        elif isinstance(side, fx.Node) and side in constants:
-            sides.append(Few(constants[side].reshape(-1).double()))
-        elif isinstance(side, int | float):
-            sides.append(Few(torch.tensor([float(side)], dtype=torch.float64)))
+    return _union(_numbers(node.args[1:3], found, constants))
+
+
+def _numbers(
+    arguments: Sequence[Any], found: Mapping[fx.Node, Domain], constants: Mapping[fx.Node, Tensor]
+) -> list[Domain]:
+    """Return the numbers of arguments of an operator: values, constants or numbers."""
+    made: list[Domain] = []
+    for argument in arguments:
+        if isinstance(argument, fx.Node) and argument in found:
+            made.append(found[argument])
+        elif isinstance(argument, fx.Node) and argument in constants:
+            made.append(_few(constants[argument]))
+        elif isinstance(argument, int | float):
+            made.append(Few(torch.tensor([float(argument)], dtype=torch.float64)))
         else:
-            return Between()
-    return _union(sides)
+            made.append(Between())
+    return made
+
+
+def _filled(node: fx.Node, name: str) -> Domain:
+    """Return the one number of a tensor that is made in the shape of another."""
+    number = node.args[-1] if name in ("full_like", "new_full") else float("ones" in name)
+    return Few(torch.tensor([float(number)], dtype=torch.float64)) if isinstance(number, int | float) else Between()
+
+
+def _cast(node: fx.Node, given: Domain) -> Domain:
+    """Return the numbers of a copy, perhaps in another dtype: integers have no fraction."""
+    value = node.meta.get("val")
+    if not isinstance(value, Tensor) or value.is_floating_point():
+        return given
+    low, high = (math.trunc(end) if math.isfinite(end) else end for end in given.bounds)
+    ends = torch.iinfo(value.dtype) if value.dtype != torch.bool else None
+    # Beyond what the dtype holds, torch promises nothing.
+    fits = ends is not None and ends.min <= low and high <= ends.max
+    return _steps(1.0, 0.0, low, high) if fits or (ends is not None and ends.bits >= _WIDE) else Between()
 
 
 def _union(given: Sequence[Domain]) -> Domain:

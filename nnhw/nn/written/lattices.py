@@ -12,6 +12,8 @@ GREATEST_CODE = 255
 """Greatest magnitude of a code: 8 bits, or the odd numbers among 9 for 2 * k / 255 - 1."""
 _ROUNDINGS = 64
 """Roundings of float64, relative to the greatest number, that the computation of a number may add up."""
+_OFTEN = 4
+"""How often a level occurs, at least, on average, among weights that somebody has quantized."""
 _NEAR = 2.0**-20
 """Share of the scale below which a remainder is one of rounding, where the scale is searched."""
 
@@ -40,9 +42,11 @@ def lattice_of(numbers: Tensor) -> Lattice | None:
     ----------
     numbers: [N], float64, computed with some roundings each.
     """
-    scale = _scale_of(numbers)
-    if scale is None:
-        return None
+    scale = _scale_of(numbers, torch.finfo(torch.float64).eps * _ROUNDINGS)
+    return None if scale is None else _lattice(numbers, scale)
+
+
+def _lattice(numbers: Tensor, scale: float) -> Lattice:
     codes = torch.round(numbers / scale)
     bipolar = set(codes.tolist()) == {-1.0, 1.0}
     return Lattice(torch.tensor([scale], dtype=torch.float64), int(codes.min()), int(codes.max()), bipolar)
@@ -56,12 +60,23 @@ def lattice_of_weights(weights: Tensor, axis: int | None) -> Lattice | None:
     weights: float64.
     axis: of the outputs; None: there is none.
     """
-    one = lattice_of(torch.unique(weights))
-    if one is not None or axis is None:
-        return one
+    one = _lattice_of_weights(weights, axis, torch.finfo(torch.float64).eps * _ROUNDINGS)
+    # Weights that were stored as float32 are rounded to it; among few levels of many weights that is no coincidence.
+    if one is None and weights.numel() >= _OFTEN * len(torch.unique(weights)):
+        one = _lattice_of_weights(weights, axis, torch.finfo(torch.float32).eps)
+    return one
+
+
+def _lattice_of_weights(weights: Tensor, axis: int | None, rounding: float) -> Lattice | None:
+    numbers = torch.unique(weights)
+    scale = _scale_of(numbers, rounding)
+    if scale is not None:
+        return _lattice(numbers, scale)
+    if axis is None:
+        return None
     channels = [torch.unique(channel) for channel in weights.movedim(axis, 0)]
     # A channel of zeros takes any scale.
-    found = [_scale_of(channel) if bool(channel.any()) else 1.0 for channel in channels]
+    found = [_scale_of(channel, rounding) if bool(channel.any()) else 1.0 for channel in channels]
     scales = [scale for scale in found if scale is not None]
     if len(scales) < len(channels):
         return None
@@ -70,8 +85,8 @@ def lattice_of_weights(weights: Tensor, axis: int | None) -> Lattice | None:
     return Lattice(torch.tensor(scales, dtype=torch.float64), int(codes.min()), int(codes.max()), bipolar)
 
 
-def _scale_of(numbers: Tensor) -> float | None:
-    """Return the greatest scale of which all numbers are multiples, up to rounding."""
+def _scale_of(numbers: Tensor, rounding: float) -> float | None:
+    """Return the greatest scale of which all numbers are multiples, up to rounding relative to the greatest one."""
     sizes = torch.unique(numbers.abs())
     sizes = sizes[sizes > 0]
     if not len(sizes) or len(sizes) > GREATEST_CODE or not bool(torch.isfinite(sizes).all()):
@@ -88,7 +103,7 @@ def _scale_of(numbers: Tensor) -> float | None:
     scale = float(tried[int(apart.argmin())])
     if not math.isfinite(scale) or scale < torch.finfo(torch.float32).tiny:
         return None
-    is_exact = float(apart.min()) <= _ROUNDINGS * torch.finfo(torch.float64).eps * greatest
+    is_exact = float(apart.min()) <= rounding * greatest
     return scale if is_exact and round(greatest / scale) <= GREATEST_CODE else None
 
 

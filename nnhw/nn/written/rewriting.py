@@ -24,6 +24,8 @@ from .lattices import Lattice, lattice_of, lattice_of_weights
 from .watching import computed, constants_of, values_of
 
 QUANTIZE = torch.ops.nnhw.quantize.default
+_ASSERTIONS = frozenset({"_assert_scalar", "_assert_tensor_metadata"})
+"""Notes of torch.export on what it assumes; they compute nothing."""
 _CALLS = ("call_function", "call_method")
 _READS_CODES = WEIGHTED | PRODUCTS | AVERAGES | NORMS | CONCATS
 
@@ -105,8 +107,13 @@ class Marks:
 
 
 def may_quantize(graph: fx.Graph) -> bool:
-    """Return whether a trace has an operation that makes few numbers of many."""
-    return any(operation(node, {}) in MAKES_FEW for node in graph.nodes if node.op in _CALLS)
+    """Return whether a trace has an operation that makes few numbers of many, or a layer whose weights are computed."""
+    return any(operation(node, {}) in MAKES_FEW or _computes_weights(node) for node in graph.nodes if node.op in _CALLS)
+
+
+def _computes_weights(node: fx.Node) -> bool:
+    weights = node.args[1] if operation(node, {}) in WEIGHTED and len(node.args) > 1 else None
+    return isinstance(weights, fx.Node) and weights.op in _CALLS
 
 
 def mark(module: fx.GraphModule, images: Tensor, batches: Sequence[Tensor] = ()) -> Marks:
@@ -120,6 +127,9 @@ def mark(module: fx.GraphModule, images: Tensor, batches: Sequence[Tensor] = ())
     images: [N, ..], two or more, for shapes and dtypes.
     batches: images that bound the values that the model rounds, but does not bound; without any these stay as they are.
     """
+    for node in reversed(module.graph.nodes):
+        if operation(node, {}) in _ASSERTIONS:
+            module.graph.erase_node(node)
     cancel(module.graph, values_of(module, images))
     constants = constants_of(module)
     depends = computed(module.graph)

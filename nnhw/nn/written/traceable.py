@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -22,8 +23,14 @@ _GET, _SET = Tensor.data.__get__, Tensor.data.__set__  # type: ignore[attr-defin
 @contextmanager
 def traceable(model: nn.Module) -> Iterator[None]:
     """Let torch.export trace what it cannot by itself: assignments to `.data`, fake quantizers, and modules of int8."""
-    with _Traceable(), int8_as_floats(model):
-        yield
+    root = math.sqrt
+    # math.sqrt(x.numel()) would fix the size of the batch.
+    math.sqrt = lambda x: torch.sym_sqrt(x) if isinstance(x, torch.SymInt | torch.SymFloat) else root(x)
+    try:
+        with _Traceable(), int8_as_floats(model):
+            yield
+    finally:
+        math.sqrt = root
 
 
 class _Traceable(TorchFunctionMode):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch.utils._pytree import tree_map
 
 from nnhw.nn.kinds import CONVERTED, FILLED, operation
 
@@ -52,30 +54,46 @@ def only_computes(target: object) -> bool:
 
 def constants_of(module: fx.GraphModule) -> dict[fx.Node, Tensor]:
     """Return what depends on no image, as parameters and what is computed from them: floats in float64."""
-    found: dict[fx.Node, Tensor] = {}
+    found: dict[fx.Node, Any] = {}
     for node in module.graph.nodes:
         value = _constant(module, node, found)
-        if isinstance(value, Tensor):
-            found[node] = value.double() if value.is_floating_point() else value
-    return found
+        if value is not None:
+            found[node] = tree_map(_widened_tensor, value)
+    numbers = (int, float)
+    return {
+        node: torch.tensor(value) if isinstance(value, numbers) else value
+        for node, value in found.items()
+        if isinstance(value, Tensor | int | float)
+    }
 
 
-def _constant(module: fx.GraphModule, node: fx.Node, found: Mapping[fx.Node, Tensor]) -> Any:
+def _widened_tensor(value: Any) -> Any:
+    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
+
+
+def _constant(module: fx.GraphModule, node: fx.Node, found: Mapping[fx.Node, Any]) -> Any:
     if node.op == "get_attr":
         value: Any = module
         for name in str(node.target).split("."):
             value = getattr(value, name, None)
         return value.detach() if isinstance(value, Tensor) else None
     known = all(operand in found for operand in node.all_input_nodes)
+    if node.op == "call_function" and known and node.target is operator.getitem:
+        return found[node.args[0]][node.args[1]]  # type: ignore[index]
     if node.op != "call_function" or not known or not only_computes(node.target):
         return None
-    args, kwargs = fx.node.map_arg((node.args, dict(node.kwargs)), lambda operand: found[operand].clone())
+    args, kwargs = fx.node.map_arg((node.args, dict(node.kwargs)), lambda operand: tree_map(_copied, found[operand]))
     try:
         with torch.no_grad():
             return node.target(*widened(args), **widened(kwargs))  # type: ignore[operator]
     # An operator that torch has for float32 alone.
     except RuntimeError:
         return None
+
+
+def _copied(value: Any) -> Any:
+    # Operations in place must not reach the model's parameters.
+    return value.clone() if isinstance(value, Tensor) else value
 
 
 def widened(arguments: Any) -> Any:
