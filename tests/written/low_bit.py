@@ -280,7 +280,7 @@ class Lsq(nn.Module):
 
 
 class LsqState(nn.Module):
-    """LSQ as modules that begin with their first batch: buffers say whether they have, and whether values are signed."""
+    """LSQ as modules that begin with their first batch; buffers say whether they have, and whether they are signed."""
 
     init_state: Tensor
     signed: Tensor

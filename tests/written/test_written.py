@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
+import torch
 
 from benchmarks.random_networks import extreme_codes, rtl_difference
 from nnhw.boards import load_board
@@ -59,6 +62,12 @@ def test_table_says_what_authors_mean(name: str) -> None:
 def test_table_is_the_one_of_the_outcomes() -> None:
     assert list(expected()) == list(NETWORKS), "run: python -m tests.written.table"
     assert table() in PAGE.read_text(encoding="utf-8"), "run: python -m tests.written.table"
+
+
+def test_example_of_the_page_runs() -> None:
+    (program,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    torch.manual_seed(1)
+    exec(program, {"__name__": "example"})
 
 
 @needs_simulator
