@@ -140,15 +140,17 @@ def outcome(name: str) -> Outcome:
     network = NETWORKS[name]
     model, x, kind = made(network), images(network.shape), KEPT
     try:
-        graph = capture(model, x[:4])
-    except NnhwError:
-        kind = ADDED
         try:
+            graph = capture(model, x[:4])
+        except NnhwError:
+            kind = ADDED
             model = nnhw.quantize(model, images(network.shape, 64, seed=7))
             graph = capture(model, x[:4])
-        except NnhwError as error:
-            return Outcome(REFUSED, str(error))
-    integers = lower(graph)
+        integers = lower(graph)
+    except NnhwError as error:
+        return Outcome(REFUSED, str(error))
+    except Exception as error:
+        return Outcome(WRONG, f"ends with a {type(error).__name__}, which is no message")
     problem = _difference(model, graph, integers, x) or _other_codes(network, Outcome(kind, "", graph))
     return Outcome(WRONG if problem else kind, problem, graph, integers)
 
@@ -396,7 +398,7 @@ NETWORKS: Mapping[str, Network] = {
     "round to a digit": _uniform("decimals", "0..10", fault="round.decimals is called without decimals"),
     "sum of comparisons": _uniform("thresholds", "0..3", fault=_METADATA),
     "bucketize": _uniform("bucketized", "0..4", REFUSED, message="aten.bucketize.Tensor"),
-    "quantize_per_tensor": _uniform("quantize_per_tensor", "0..255", REFUSED, message="aten.dequantize.self"),
+    "quantize_per_tensor": _uniform("quantize_per_tensor", "0..255"),
     "fake_quantize_per_tensor_affine": _uniform("fake_quantize", "-3..12"),
     "steps of tanh": _uniform("tanh_steps", "-7..7", second="0..7"),
     "minimum and maximum": _uniform("min_max", "0..15"),

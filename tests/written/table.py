@@ -46,7 +46,8 @@ def _row(name: str) -> str:
     network, found = NETWORKS[name], expected()[name]
     reason = ""
     if found["kind"] in (REFUSED, WRONG):
-        reason = f": {network.fault or found['message'].splitlines()[-1].partition('; ')[0].strip()}"
+        first = re.sub(r"^\d+ problems:\n  1\. ", "", found["message"]).splitlines()[0]
+        reason = f": {network.fault or first.partition('; ')[0]}"
     return f"| {_cell(name)} | {_cell(network.manner)} | {_cell(found['kind'] + reason)} | {found['bits']} |"
 
 
