@@ -85,6 +85,14 @@ def make_call(node: fx.Node, values: Mapping[fx.Node, Any], lines: Lines) -> Cal
 
 
 def evaluate(call: Call, double: bool = False) -> torch.Tensor:
+    """Compute a call of one result whose arguments are constants; see `evaluated`."""
+    result = evaluated(call, double)
+    if not isinstance(result, torch.Tensor):
+        raise call.refusal()
+    return result
+
+
+def evaluated(call: Call, double: bool = False) -> Any:
     """Compute a call whose arguments are constants, with torch, in the model's own dtype or in float64.
 
     Only operators of ATen and of nnhw are called, as a program from a file may name any, and none that opens files.
@@ -106,10 +114,7 @@ def evaluate(call: Call, double: bool = False) -> torch.Tensor:
         plain["dtype"] = torch.float64
     args = [plain[argument.name] for argument in schema if not argument.kwarg_only]
     with torch.no_grad():
-        result = target(*args, **{argument.name: plain[argument.name] for argument in schema if argument.kwarg_only})
-    if not isinstance(result, torch.Tensor):
-        raise call.refusal()
-    return result
+        return target(*args, **{argument.name: plain[argument.name] for argument in schema if argument.kwarg_only})
 
 
 def only_computes(target: torch._ops.OpOverload, namespaces: Sequence[str]) -> bool:

@@ -11,7 +11,7 @@ import torch
 from nnhw.errors import CaptureError
 from nnhw.ir import IntType
 
-from .calls import Call, evaluate
+from .calls import Call, evaluate, evaluated
 from .scales import compressed
 from .values import Batch, TracedConstant
 
@@ -48,12 +48,23 @@ REPEATS = {
 """Operators that repeat a constant --> the argument that says how often, or to which size."""
 
 
-def computed_constant(call: Call) -> TracedConstant:
-    """Return the result of a call whose arguments are constants.
+def computed_constant(call: Call) -> TracedConstant | list[TracedConstant | None] | float:
+    """Return the result of a call whose arguments are constants; of several results all, of a number the number.
 
     What is repeated for each image of the batch stays one: [1, ..].
     """
     call = _for_one_image(call)
+    made = evaluated(call)
+    if isinstance(made, int | float):
+        return made
+    if isinstance(made, list | tuple) and all(isinstance(part, torch.Tensor) for part in made):
+        exact = evaluated(call, double=True)
+        return [
+            TracedConstant(
+                part, f"{call.node.name}_{number}", precise=wide.double() if part.is_floating_point() else None
+            )
+            for number, (part, wide) in enumerate(zip(made, exact, strict=True))
+        ]
     tensor, precise = evaluate(call), _precise(call)
     if call.operator == _CAT and (joined := _joined(call)) is not None:
         return TracedConstant(tensor, call.node.name, *joined, precise)
@@ -86,7 +97,9 @@ def shaped_constant(call: Call, shape: tuple[int, ...]) -> TracedConstant:
             f"the constant the shape of one image, with a first axis of size 1"
         )
     like = TracedConstant(torch.zeros(1, *shape), call.node.name)
-    return computed_constant(replace(call, arguments={**call.arguments, "other": like}))
+    made = computed_constant(replace(call, arguments={**call.arguments, "other": like}))
+    assert isinstance(made, TracedConstant)
+    return made
 
 
 def _joined(call: Call) -> tuple[np.ndarray, np.ndarray, IntType] | None:

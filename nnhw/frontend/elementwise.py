@@ -21,6 +21,7 @@ from nnhw.ir.ops import (
     Negate,
     Softmax,
     Subtract,
+    Truncate,
 )
 
 from .calls import Call
@@ -133,8 +134,13 @@ def argmax(translator: Translator, call: Call) -> Value:
 
 
 def same(translator: Translator, call: Call) -> Value:
-    """The operand: clone, contiguous, detach and the like. A dtype may become another float, for all is float64."""
+    """The operand: clone, contiguous, detach and the like. A dtype may become another float, for all is float64.
+
+    Integers are numbers without their fraction. Those below 16 bits would wrap around.
+    """
     dtype = call.arguments.get("dtype")
+    if dtype in (torch.int16, torch.int32, torch.int64) and not _of_condition(call):
+        return Float(translator.emit(call, Truncate(), translator.floats(call["self"], call.location)))
     if dtype not in (None, torch.float32, torch.float64) and not _of_condition(call):
         raise CaptureError(f"{call} converts to {dtype}; only float32 and float64 are supported; {_conversion(dtype)}")
     value: Value = call.arguments["self"] if "self" in call.arguments else call["input"]

@@ -25,6 +25,7 @@ Handler = Callable[["Translator", Call], "Value | list[Value | None]"]
 
 QUANTIZE = "nnhw.quantize.default"
 RESCALE = "nnhw.rescale.default"
+ITEM = "_operator.getitem"
 ASSERTIONS = ("aten._assert_scalar.default", "aten._assert_tensor_metadata.default")
 
 
@@ -323,7 +324,7 @@ class Translator:
         # Values of a graph never change, so that an operation in place is one out of place only if nobody else sees the
         # change.
         check_sole_use(call)
-        if handler is None or (not variable and call.operator != QUANTIZE):
+        if handler is None or (not variable and call.operator not in (QUANTIZE, ITEM)):
             return computed_constant(call)
         if call.operator in SHAPED_AS and isinstance(call["self"], TracedConstant):
             return shaped_constant(call, self.result_shape(call))

@@ -67,6 +67,11 @@ FEW: dict[str, tuple[Function, list[float]]] = {
     "with a border": (lambda x: nn.functional.pad(torch.where(x >= 0, 1.0, -1.0), (1, 1), value=-1.0), [-1, 1]),
     "joined": (lambda x: torch.cat([torch.sign(x), torch.round(x.clamp(2, 3))], 1), [-1, 0, 1, 2, 3]),
     "added": (lambda x: torch.where(x >= 0, 1.0, -1.0) + torch.where(x >= 1, 0.5, -0.5), [-1.5, -0.5, 0.5, 1.5]),
+    "PACT": (lambda x: torch.round(0.5 * (x.abs() - (x - 1.5).abs() + 1.5) * 2) / 2, [0, 0.5, 1, 1.5]),
+    "bent lines": (lambda x: torch.floor((x.clamp(-1, 1) - torch.relu(x) + x.clamp(min=1)) * 2), [0, 1, 2]),
+    "whole numbers": (lambda x: (x.clamp(0, 1) * 3).int().float() / 3, [0, 1 / 3, 2 / 3, 1]),
+    "heaviside": (lambda x: torch.heaviside(x, torch.tensor(0.5)), [0, 0.5, 1]),
+    "ones of a value": (lambda x: torch.where(x > 0, torch.ones_like(x), -torch.ones_like(x)), [-1, 1]),
     "in place": (lambda x: torch.relu(x).clamp_(max=1).round_(), [0, 1]),
 }
 

@@ -21,7 +21,8 @@ from torch import Tensor, fx
 
 from nnhw.nn.kinds import CONCATS, ELEMENTWISE, ENDS, FILLED, JOINS, MOVES, operation
 
-from .watching import only_computes, widened
+from .bent_lines import IDENTITY, Points, bent, bounds_of
+from .watching import copied, only_computes, widened
 
 _WIDE = 32
 """Bits of integers to which a value is cast that is known to have no bounds."""
@@ -29,12 +30,20 @@ MOST = 1 << 16
 """Most numbers that a value may have and still be one of few: codes of 16 bits."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Between:
-    """Any number within bounds, ends included."""
+    """Any number within bounds, ends included.
+
+    Parameters
+    ----------
+    origin: the value of which it is a function that consists of straight lines; None: it is none, or not known.
+    line: that function.
+    """
 
     low: float = -math.inf
     high: float = math.inf
+    origin: fx.Node | None = None
+    line: Points | None = None
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -122,13 +131,22 @@ def domains(
     for node in module.graph.nodes:
         operands = [operand for operand in node.all_input_nodes if operand in found]
         if node.op == "placeholder":
-            found[node] = Between()
+            found[node] = _anything(node)
         elif node.op == "call_function" and operation(node, modules) in FILLED:
             found[node] = _filled(node, operation(node, modules))
         elif node.op == "call_function" and (node in depends or operands):
             with torch.no_grad():
-                found[node] = _domain(node, operation(node, modules), operands, found, constants)
+                domain = _domain(node, operation(node, modules), operands, found, constants)
+            is_unknown = (
+                isinstance(domain, Between) and domain.line is None and not math.isfinite(domain.high - domain.low)
+            )
+            found[node] = _anything(node) if is_unknown and domain.bounds == Between().bounds else domain
     return found
+
+
+def _anything(node: fx.Node) -> Between:
+    """Return the domain of a value of which nothing is known, with which a function may begin."""
+    return Between(origin=node, line=IDENTITY)
 
 
 def is_function(node: fx.Node) -> bool:
@@ -188,7 +206,25 @@ def _function(
         return _stepped(call, name, operands[0], given[0])
     if name == "where" and node.args[0] in operands:
         return _chosen(node, found, constants)
-    return _bounded(call, name, operands, given)
+    return _bent(node, operands, given, call, constants) or _bounded(call, name, operands, given)
+
+
+def _bent(
+    node: fx.Node,
+    operands: Sequence[fx.Node],
+    given: Sequence[Domain],
+    call: _Called,
+    constants: Mapping[fx.Node, Tensor],
+) -> Between | None:
+    """Return the bounds of a function of one value that consists of straight lines; None for anything else."""
+    between = [one for one in given if isinstance(one, Between) and one.line is not None]
+    if len(between) < len(given) or len({one.origin for one in between}) != 1:
+        return None
+    lines = [(operand, one.line) for operand, one in zip(operands, between, strict=True) if one.line is not None]
+    points = bent(node, lines, constants, call)
+    if points is None or not bool(torch.isfinite(points).all()):
+        return None
+    return Between(*bounds_of(points), between[0].origin, points)
 
 
 class _Called:
@@ -201,16 +237,18 @@ class _Called:
         """Return the results of numbers, all [N]; of an operation in place, too."""
         known = {**dict(self._own()), **numbers}
         args, kwargs = fx.node.map_arg(
-            (self._node.args, dict(self._node.kwargs)), lambda operand: known[operand].clone()
+            (self._node.args, dict(self._node.kwargs)), lambda operand: copied(known[operand])
         )
         result = self._node.target(*widened(args), **widened(kwargs))  # type: ignore[operator]
         return result if isinstance(result, Tensor) else torch.full((1,), math.nan)
 
-    def _own(self) -> Iterator[tuple[fx.Node, Tensor]]:
+    def _own(self) -> Iterator[tuple[fx.Node, Any]]:
         for operand in self._node.all_input_nodes:
             if operand in self._constants:
                 value = self._constants[operand]
-                yield operand, value.reshape(-1)[0] if _is_one_number(value) else value
+                one = value.reshape(-1)[0] if _is_one_number(value) else value
+                # A number, such as alpha.item(), stays one.
+                yield operand, one if isinstance(operand.meta.get("val"), Tensor | None) else one.item()
 
 
 def _evaluated(call: _Called, operands: Sequence[fx.Node], given: Sequence[Few]) -> Domain:

@@ -82,7 +82,7 @@ def _constant(module: fx.GraphModule, node: fx.Node, found: Mapping[fx.Node, Any
         return found[node.args[0]][node.args[1]]  # type: ignore[index]
     if node.op != "call_function" or not known or not only_computes(node.target):
         return None
-    args, kwargs = fx.node.map_arg((node.args, dict(node.kwargs)), lambda operand: tree_map(_copied, found[operand]))
+    args, kwargs = fx.node.map_arg((node.args, dict(node.kwargs)), lambda operand: tree_map(copied, found[operand]))
     try:
         with torch.no_grad():
             return node.target(*widened(args), **widened(kwargs))  # type: ignore[operator]
@@ -91,7 +91,8 @@ def _constant(module: fx.GraphModule, node: fx.Node, found: Mapping[fx.Node, Any
         return None
 
 
-def _copied(value: Any) -> Any:
+def copied(value: Any) -> Any:
+    """Return a copy of a tensor; any other value as it is."""
     # Operations in place must not reach the model's parameters.
     return value.clone() if isinstance(value, Tensor) else value
 
