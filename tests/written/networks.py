@@ -197,16 +197,19 @@ _SIGNED = "-127..127 x -128..127"
 _BIT = "-1..1 x -1..1"
 """Weights of one bit or ternary ones; values are signs, of which torch.sign(0) = 0 is a third."""
 _COLOR = (3, 8, 8)
-_METADATA = "torch.export checks the dtype behind a cast, which keeps alive and marks the condition"
-_SCALAR_WHERE = "torch.where with numbers is not among the operators that are evaluated"
-_OUTSIDE = "weights that were binarized outside forward are quantized to 8 bits"
+
+
+def _lower(written: object) -> str:
+    """Return what a docstring says, as it goes on behind a colon."""
+    text = written.__doc__ or ""
+    return text[:1].lower() + text[1:]
 
 
 def _sign(name: str, kind: str = KEPT, values: str = "bipolar", message: str = "", fault: str = "") -> Network:
     layers = (f"-1..1 x {values}",) * 2
     function = spellings.SIGNS[name]
     return Network(
-        partial(spellings.spelled_sign, name), f"sign: {function.__doc__}", layers, kind, message=message, fault=fault
+        partial(spellings.spelled_sign, name), f"sign: {_lower(function)}", layers, kind, message=message, fault=fault
     )
 
 
@@ -215,7 +218,7 @@ def _uniform(name: str, values: str, kind: str = KEPT, message: str = "", fault:
     function = spellings.UNIFORM[name]
     return Network(
         partial(spellings.spelled_uniform, name),
-        f"steps: {function.__doc__}",
+        f"steps: {_lower(function)}",
         layers,
         kind,
         message=message,
@@ -227,7 +230,7 @@ def _scaled(name: str) -> Network:
     second = {"number": "-5..5", "buffer": "-7..7"}.get(name, "-8..7")
     return Network(
         partial(spellings.ScaledNet, name),
-        f"scale: {spellings.SCALES[name].__doc__}",
+        f"scale: {_lower(spellings.SCALES[name])}",
         ("-8..7 x -8..7", f"-8..7 x {second}"),
     )
 
@@ -238,7 +241,7 @@ def _dorefa(weights: int, values: int, pixels: int, *layers: str) -> Network:
 
 
 NETWORKS: Mapping[str, Network] = {
-    "BinaryConnect": Network(binary.BinaryConnect, "BinaryConnect", ("-1..1 x 0..255",) * 2, ADDED, fault=_OUTSIDE),
+    "BinaryConnect": Network(binary.BinaryConnect, "BinaryConnect", ("-1..1 x 0..255",) * 2, ADDED),
     "BinaryConnect, 4-bit values": Network(
         binary.BinaryConnectQuantizedInput, "BinaryConnect", ("-1..1 x 0..15",) * 2, ADDED
     ),
@@ -251,7 +254,7 @@ NETWORKS: Mapping[str, Network] = {
     "XNOR-Net": Network(binary.XnorNet, "XNOR-Net-PyTorch", (_FLOAT, _BIT, _BIT, _FLOAT), ADDED, _COLOR),
     "XNOR-Net in forward": Network(binary.XnorInForward, "XNOR-Net", (_BIT,) * 3, KEPT, (2, 8, 8)),
     "XNOR-Net with K": Network(binary.XnorWithK, "XNOR-Net's paper", (_FLOAT, _BIT, _FLOAT), ADDED),
-    "Bi-Real": Network(binary.BiReal, "Bi-Real-net", (_FLOAT, _BIT, _BIT, _SIGNED), ADDED, _COLOR, fault=_METADATA),
+    "Bi-Real": Network(binary.BiReal, "Bi-Real-net", (_FLOAT, _BIT, _BIT, _SIGNED), ADDED, _COLOR),
     "Bi-Real, plain": Network(binary.BiRealWithoutShortcut, "Bi-Real-net", (_BIT,) * 3),
     "ReActNet": Network(binary.ReActNet, "ReActNet", (_FLOAT, _BIT, _BIT, _SIGNED), ADDED, _COLOR),
     "ReActNet, plain": Network(
@@ -263,7 +266,6 @@ NETWORKS: Mapping[str, Network] = {
         "ABC-Net",
         (_FLOAT, *("-1..1 x -1..1",) * 6, _FLOAT),
         ADDED,
-        fault="a loop over a parameter traces unbind, which constants do not compute",
     ),
     "ABC-Net, summed": Network(
         partial(binary.AbcNet, summed=True),
@@ -271,7 +273,7 @@ NETWORKS: Mapping[str, Network] = {
         (),
         REFUSED,
         message="evenly",
-        fault="a loop over a parameter traces unbind, which constants do not compute",
+        fault="weights that are a sum of binary ones are quantized to 8 bits",
     ),
     "BNN+": Network(binary.BnnPlus, "BNN+", (_BIT,) * 3, KEPT, (2, 8, 8)),
     "XNOR-Net++": Network(binary.XnorPlusPlus, "XNOR-Net++", (_BIT,) * 2),
@@ -279,11 +281,9 @@ NETWORKS: Mapping[str, Network] = {
     "Real-to-binary": Network(
         binary.RealToBinary, "Real-to-binary networks", (_FLOAT, _SIGNED, _FLOAT, _BIT, _FLOAT), ADDED
     ),
-    "binary keywords": Network(
-        binary.BinaryKeywords, "courses", ("-1..1 x bipolar",) * 3, KEPT, (10, 16), fault=_METADATA
-    ),
+    "binary keywords": Network(binary.BinaryKeywords, "courses", ("-1..1 x bipolar",) * 3, KEPT, (10, 16)),
     "stochastic binarization": Network(
-        binary.StochasticBinarization, "BinaryConnect's paper", ("-1..1 x 0..1", "-1..1 x bipolar"), fault=_METADATA
+        binary.StochasticBinarization, "BinaryConnect's paper", ("-1..1 x 0..1", "-1..1 x bipolar")
     ),
     "DoReFa, 1 and 1 bits": _dorefa(1, 1, 32, _FLOAT, "-1..1 x 0..1", "-127..127 x 0..1"),
     "DoReFa, 1 and 2 bits": _dorefa(1, 2, 32, _FLOAT, "-1..1 x 0..3", "-127..127 x 0..3"),
@@ -296,21 +296,19 @@ NETWORKS: Mapping[str, Network] = {
         "PACT's paper",
         (_FLOAT, "-15..15 x 0..15", "-127..127 x 0..15"),
         ADDED,
-        fault="0.5 * (|x| - |x - a| + a) has bounds that are not seen, so that they are taken from the data",
     ),
     "PACT by .item()": Network(
         partial(low_bit.Pact, low_bit.PactItem, 2),
         "PACT's repositories",
         (_FLOAT, "-3..3 x 0..3", "-127..127 x 0..3"),
         ADDED,
-        fault="a number that is read out of a parameter is no constant",
     ),
     "PACT by choices": Network(
         partial(low_bit.Pact, low_bit.PactWhere, 3),
         "PACT",
         (_FLOAT, "-7..7 x 0..7", "-127..127 x 0..7"),
         ADDED,
-        fault="conditions are marked where a choice has bounds only",
+        fault="a tensor of one number counts as one of a number for each position",
     ),
     "LSQ, 2 bits": Network(
         partial(low_bit.Lsq, 2), "LSQ", ("-128..127 x 0..255", "-2..1 x 0..3", "-128..127 x 0..255")
@@ -326,24 +324,30 @@ NETWORKS: Mapping[str, Network] = {
         "LSQ's repositories",
         (_FLOAT, "-4..3 x 0..3", _FLOAT),
         ADDED,
-        fault="a buffer decides about a branch, and math.sqrt reads the number of elements",
+        fault="the number of elements fixes the size of the batch",
     ),
     "LSQ+": Network(
         low_bit.LsqPlus,
         "LSQ+",
         (_FLOAT, "-4..3 x 0..7", _SIGNED),
         ADDED,
-        fault="math.sqrt reads the number of elements",
+        fault="the quantizer of activations, behind an offset, is not found, so that they get 8 bits",
     ),
     "LSQ+, padded": Network(
         partial(low_bit.LsqPlus, 1),
         "LSQ+",
         (_FLOAT, "-4..3 x 0..7", _SIGNED),
         ADDED,
-        fault="math.sqrt reads the number of elements",
+        fault="the quantizer of activations, behind an offset, is not found, so that they get 8 bits",
     ),
     "TWN": Network(low_bit.Twn, "ternary weight networks", ("-1..1 x 0..255",) * 2 + (_FLOAT,), ADDED),
-    "TWN by masks": Network(low_bit.TwnMasks, "ternary weight networks", ("-1..1 x -1..1",) * 2, KEPT, fault=_METADATA),
+    "TWN by masks": Network(
+        low_bit.TwnMasks,
+        "ternary weight networks",
+        ("-1..1 x -1..1",) * 2,
+        KEPT,
+        fault="values that are true or false end in a NotImplementedError of calibration",
+    ),
     "TTQ": Network(
         low_bit.Ttq,
         "trained ternary quantization",
@@ -352,7 +356,13 @@ NETWORKS: Mapping[str, Network] = {
         message="evenly",
         fault="weights with two scales are quantized to 8 bits",
     ),
-    "QIL": Network(low_bit.Qil, "QIL", (_FLOAT, "-3..3 x 0..7", _FLOAT), ADDED, fault=_SCALAR_WHERE),
+    "QIL": Network(
+        low_bit.Qil,
+        "QIL",
+        (_FLOAT, "-3..3 x 0..7", _FLOAT),
+        ADDED,
+        fault="bounds behind a choice by a condition are taken from the data",
+    ),
     "INQ": Network(low_bit.Inq, "INQ", ("-8..8 x 0..255",) * 3, ADDED),
     "APoT weights": Network(
         partial(low_bit.Apot, levels=False),
@@ -367,36 +377,39 @@ NETWORKS: Mapping[str, Network] = {
     "HAWQ": Network(
         low_bit.Hawq,
         "HAWQ",
-        ("-128..127 x -128..127", "-8..7 x -8..7", "-2..1 x -8..7", "-128..127 x -128..127"),
-        fault="max and min along an axis give two tensors, which constants do not compute",
+        ("-128..127 x -128..127", "-8..7 x 0..7", "-2..1 x 0..7", "-128..127 x 0..127"),
     ),
-    "sign by where": _sign("where", fault=_SCALAR_WHERE),
-    "sign by where of tensors": _sign("where_tensors", fault="ones_like of values is no constant"),
-    "sign by ge": _sign("greater_or_equal", fault=_METADATA),
+    "sign by where": _sign("where"),
+    "sign by where of tensors": _sign(
+        "where_tensors", fault="a tensor of one number counts as one of a number for each position"
+    ),
+    "sign by ge": _sign("greater_or_equal"),
     "sign, 0.5 added": _sign("sign_add_sign"),
     "sign in place": _sign("sign_in_place"),
     "sign by sgn": _sign("sgn", values="-1..1"),
-    "sign by heaviside": _sign("heaviside", fault="heaviside is not among the operators that make few numbers"),
+    "sign by heaviside": _sign("heaviside"),
     "sign by copysign": _sign("copysign", REFUSED, message="copysign"),
     "sign by masked_fill": _sign("masked_fill", fault="masked_fill of two masks gives no domain"),
     "sign by indices": _sign("indexed", fault="an assignment to indices gives no domain"),
     "sign by floor": _sign("floor_of_clamp"),
-    "sign by its magnitude": _sign("quotient", ADDED, fault=_OUTSIDE),
+    "sign by its magnitude": _sign("quotient", ADDED, fault="a quotient by its own magnitude is not seen to be a sign"),
     "sign, detached": _sign("softsign_detached", values="-1..1"),
-    "sign by two comparisons": _sign("bool_times", fault=_METADATA, values="bipolar"),
+    "sign by two comparisons": _sign(
+        "bool_times",
+        values="bipolar",
+        fault="values that are true or false end in a NotImplementedError of calibration",
+    ),
     "floor of a half more": _uniform("floor_half", "0..15"),
-    "int()": _uniform("int_cast", "0..15", fault="a cast to int32 is refused"),
+    "int()": _uniform("int_cast", "0..15"),
     "to(torch.uint8)": _uniform("byte_cast", "0..15", fault="a cast to uint8 is marked itself"),
     "x + (q - x).detach()": _uniform("detach_minus", "0..15"),
     "q.detach() + x - x.detach()": _uniform("detach_plus", "0..15"),
-    "q.data = round": _uniform(
-        "data_minus", "0..15", fault="the bounds in front of .data are lost, and are taken from the data"
-    ),
+    "q.data = round": _uniform("data_minus", "0..15"),
     "error without gradient": _uniform("no_grad_error", "0..15"),
     "division that rounds down": _uniform("floor_division", "0..15", REFUSED, message="aten.div.Tensor_mode"),
     "remainder": _uniform("remainder", "0..15", REFUSED, message="aten.remainder.Scalar"),
     "round to a digit": _uniform("decimals", "0..10", fault="round.decimals is called without decimals"),
-    "sum of comparisons": _uniform("thresholds", "0..3", fault=_METADATA),
+    "sum of comparisons": _uniform("thresholds", "0..3"),
     "bucketize": _uniform("bucketized", "0..4", REFUSED, message="aten.bucketize.Tensor"),
     "quantize_per_tensor": _uniform("quantize_per_tensor", "0..255"),
     "fake_quantize_per_tensor_affine": _uniform("fake_quantize", "-3..12"),
@@ -416,9 +429,7 @@ NETWORKS: Mapping[str, Network] = {
     "weight.data in forward": Network(
         spellings.WeightData, "weights written in forward", ("-1..1 x 0..15", "-7..7 x 0..15")
     ),
-    "einsum and @": Network(
-        spellings.MatmulNet, "functional layers", ("-3..3 x 0..15", "-3..3 x bipolar"), fault=_SCALAR_WHERE
-    ),
+    "einsum and @": Network(spellings.MatmulNet, "functional layers", ("-3..3 x 0..15", "-3..3 x bipolar")),
     "residual, depthwise": Network(spellings.Residual, "mobile networks", ("-7..7 x 0..15",) * 4),
     "transposed convolution": Network(spellings.Upsampling, "autoencoders", ("-1..1 x 0..15", "-7..7 x 0..15")),
     "dynamic range": Network(spellings.Dynamic, "dynamic quantization", (), REFUSED, message="max of the model"),

@@ -31,6 +31,7 @@ IN_RTL = (
     "x + (q - x).detach()",
     "scale: power of two",
     "parametrize",
+    "weight.data in forward",
     "BitNet b1.58",
     "eager QAT, converted",
 )
