@@ -13,7 +13,7 @@ from torch._dynamo.exc import UserError
 from torch._subclasses.fake_tensor import UnsupportedOperatorException
 from torch.export import Dim, ExportedProgram
 
-from nnhw.errors import CaptureError, InputError
+from nnhw.errors import CaptureError, InputError, NnhwError
 from nnhw.nn.given import copied, unusable
 from nnhw.nn.remedies import NO_BRANCHES, remedy_for, spelled
 from nnhw.nn.tracing import eager_loops, forget_loops, quiet_torch
@@ -45,6 +45,8 @@ def export(model: nn.Module, example_input: torch.Tensor, lines: Lines) -> Expor
         # Without gradients, so that torch.no_grad() inside of the model changes nothing.
         with quiet_torch(), torch.no_grad(), _importable(own), traceable(own):
             return _traced(own, example)
+    except NnhwError:
+        raise
     except UnsupportedOperatorException as error:
         raise CaptureError(_unsupported(error, lines)) from error
     except Exception as error:

@@ -21,6 +21,8 @@ from nnhw.errors import CaptureError
 from nnhw.nn.functional import quantize
 from nnhw.nn.quantizers import PER_TENSOR
 
+_HOMES = ("torch.ao.nn.quantized.", "torch.ao.nn.intrinsic.quantized.", "torch.nn.quantized.")
+"""Packages of the modules that compute with codes."""
 NAMESPACE = "quantized"
 WEIGHT_CODES = (-128, 127)
 
@@ -179,7 +181,8 @@ class _Int8AsFloats(TorchFunctionMode):
 
     def _operator(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
         """Compute one of torch's operators on codes."""
-        base, relu = name.removesuffix("_relu"), name.endswith("_relu")
+        relu = name.endswith("_relu") and name not in _FUNCTIONS
+        base = name.removesuffix("_relu") if relu else name
         rest: Sequence[Any]
         if base in _LAYERS:
             x, packed, *rest = args
@@ -193,12 +196,18 @@ class _Int8AsFloats(TorchFunctionMode):
         elif base in _FUNCTIONS:
             result, rest = _FUNCTIONS[base](*args)
         else:
-            raise CaptureError(
-                f"torch's int8 operator quantized::{name} is not supported; quantize with PT2E (prepare_pt2e, "
-                f"calibrate, convert_pt2e), or give the float model to nnhw.quantize"
-            )
+            raise _unsupported(name)
+        if len(rest) + len(kwargs) < 2:
+            raise _unsupported(f"{name} with a number")
         format = Format(*_format_of(rest, kwargs))
         return self._kept(name, format, torch.relu(result) if relu else result)
+
+
+def _unsupported(name: str) -> CaptureError:
+    return CaptureError(
+        f"torch's int8 operator quantized::{name} is not supported; quantize with PT2E (prepare_pt2e, calibrate, "
+        f"convert_pt2e), or give the float model to nnhw.quantize"
+    )
 
 
 def _format_of(rest: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[float, int]:
@@ -249,14 +258,17 @@ def int8_as_floats(model: nn.Module) -> Iterator[None]:
     number is read.
     """
     packed: dict[int, Packed] = {}
+    tokens: list[object] = []
     swapped: list[tuple[dict[str, Any], dict[str, Any], str, Any]] = []
     for module in model.modules() if has_int8(model) else ():
         attributes = vars(module)
-        if _is_packed(module):
-            token, held = object(), attributes["_packed_params"]
-            packed[id(token)] = Packed.of(held)
-            swapped.append((attributes, attributes, "_packed_params", held))
-            attributes["_packed_params"] = token
+        for name, held in list(attributes.items()):
+            if isinstance(held, torch.ScriptObject):
+                token = object()
+                packed[id(token)] = Packed.of(held)
+                swapped.append((attributes, attributes, name, held))
+                attributes[name] = token
+                tokens.append(token)
         for name, buffer in list(module._buffers.items()):
             if _FORMAT_NAME.search(name) and buffer is not None and buffer.numel() == 1:
                 swapped.append((attributes, module._buffers, name, module._buffers.pop(name)))
@@ -270,10 +282,11 @@ def int8_as_floats(model: nn.Module) -> Iterator[None]:
             owner[name] = held
 
 
-def _is_packed(module: nn.Module) -> bool:
-    return isinstance(vars(module).get("_packed_params"), torch.ScriptObject)
-
-
 def has_int8(model: nn.Module) -> bool:
     """Return whether a model has layers that compute with codes."""
-    return any(map(_is_packed, model.modules()))
+    return any(map(_is_int8, model.modules()))
+
+
+def _is_int8(module: nn.Module) -> bool:
+    own = f"{type(module).__module__}.".startswith(_HOMES) and type(module).__name__ != "FloatFunctional"
+    return own or any(isinstance(held, torch.ScriptObject) for held in vars(module).values())
