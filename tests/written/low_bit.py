@@ -257,7 +257,7 @@ class Lsq(nn.Module):
         self.conv1, self.bn1 = nn.Conv2d(1, 6, 3, stride=2, bias=False), nn.BatchNorm2d(6)
         self.conv2, self.bn2 = nn.Conv2d(6, 8, 3, bias=False), nn.BatchNorm2d(8)
         self.fc = nn.Linear(8, 10)
-        layers = ((self.conv1, 8), (self.conv2, bits), (self.fc, 8))
+        layers: list[tuple[nn.Conv2d | nn.Linear, int]] = [(self.conv1, 8), (self.conv2, bits), (self.fc, 8)]
         self.acts = nn.ModuleList(LsqQuantizer(width, all_positive=True) for _, width in layers)
         made = [
             LsqQuantizer(
