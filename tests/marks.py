@@ -215,6 +215,9 @@ MARKS: dict[str, tuple[str, ...]] = {
     "test_docs.py::test_tutorial_runs": ("rtl", "slow"),
     "test_readme.py": ("rtl", "synth", "pnr", "slow"),
     "test_wheel.py": ("slow",),
+    "written/test_written.py::test_example_of_the_page_runs": ("slow",),
+    "written/test_written.py::test_network_becomes_what_the_table_says": ("slow",),
+    "written/test_written.py::test_network_equals_reference_in_rtl": ("rtl", "slow"),
 }
 
 # Test or file, below tests, that only `make test-long` runs, as it joins what others check apart --> which ones do.
@@ -522,6 +525,17 @@ ROWS: dict[str, tuple[str, ...]] = {
     "sim/test_simulate.py::test_simulate_accelerator_equals_ir_and_prediction": ("mixed",),
     "sim/test_simulate.py::test_simulate_pins_survives_faults": ("spi-faults", "uart-slow-faults"),
     "sim/test_simulate.py::test_simulate_pins_survives_faults_on_a_usb_of_another_clock": ("usb",),
+    "written/test_written.py::test_network_becomes_what_the_table_says": (
+        *("BinaryConnect", "BinaryNet, perceptron", "XNOR-Net in forward", "Bi-Real, plain", "ReActNet, plain"),
+        *("IR-Net", "BNN+", "DoReFa, 2 and 2 bits", "PACT by .item()", "LSQ, 2 bits", "TWN", "WRPN", "HAWQ"),
+        *("sign in place", "x + (q - x).detach()", "scale: property", "parametrize", "weight.data in forward"),
+        *("dynamic range", "BitNet b1.58", "eager QAT, converted", "FX QAT", "FakeQuantize in forward"),
+    ),
+    "written/test_written.py::test_network_equals_reference_in_rtl": (
+        "BNN+",
+        "weight.data in forward",
+        "eager QAT, converted",
+    ),
 }
 
 

@@ -187,7 +187,8 @@ def _read_by_layers(graph: fx.Graph, found: Mapping[fx.Node, Domain], depends: s
     return [
         node
         for node in graph.nodes
-        if isinstance(found.get(node), Few | Steps)
+        if node in depends
+        and isinstance(found.get(node), Few | Steps)
         and is_function(node)
         and _is_float(node)
         and not all(map(goes_on, node.users))
