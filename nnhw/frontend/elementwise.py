@@ -227,6 +227,10 @@ def operand(translator: Translator, call: Call, value: Any, rank: int) -> str:
         value = TracedConstant(torch.tensor(float(value), dtype=torch.float64), f"{translator.label(call)}.value")
     if not isinstance(value, TracedConstant):
         return translator.floats(value, call.location)
+    is_map = sum(size > 1 for size in value.tensor.shape) > 1
+    if is_map and bool((value.tensor == value.tensor.reshape(-1)[0]).all()):
+        # One number throughout, such as that of torch.ones_like: as a number it goes with values of any shape.
+        value = replace(value, tensor=value.tensor.reshape(-1)[0], precise=value.doubles.reshape(-1)[0], codes=None)
     shape = tuple(value.tensor.shape)
     if len(shape) > rank:
         if len(shape) > rank + 1 or shape[0] != 1:

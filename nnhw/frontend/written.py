@@ -18,10 +18,7 @@ from torch.export import ExportedProgram
 
 from nnhw.errors import CaptureError, ExactnessError
 from nnhw.nn.functional import along_axis
-from nnhw.nn.kinds import operation
-from nnhw.nn.remedies import spelled
-from nnhw.nn.written.lattices import GREATEST_CODE
-from nnhw.nn.written.rewriting import Marked, Uneven, mark, may_quantize
+from nnhw.nn.written.rewriting import Marked, mark, may_quantize
 
 from .archive import random_input
 from .evaluation import Evaluation, Evaluator, QuantizerCall
@@ -70,21 +67,11 @@ def find_quantizers(program: ExportedProgram, example: Tensor | None, lines: Lin
     images = example.repeat_interleave(2, dim=0) if len(example) == 1 and _takes_any(program) else example
     module = opened(program)
     marks = mark(module, images[:2] if _takes_any(program) else images)
-    uneven = tuple(_unevenness(one, lines) for one in marks.uneven)
+    uneven = tuple(CaptureError(one.text(location_of(one.node, lines))) for one in marks.uneven)
     if not marks.quantizers:
         return Found(None, uneven)
     marked = exported_again(program, module, example, lines)
     return Found(Written(program, marked, {one.name: one for one in marks.quantizers}), uneven)
-
-
-def _unevenness(one: Uneven, lines: Lines) -> CaptureError:
-    shown = ", ".join(f"{number:.6g}" for number in one.numbers[:4].tolist())
-    more = ", .." if len(one.numbers) > 4 else ""
-    return CaptureError(
-        f"{spelled(operation(one.node, {}))} {location_of(one.node, lines)} gives {len(one.numbers)} different values, "
-        f"{shown}{more}, which are not multiples, up to {GREATEST_CODE}, of one number; a layer multiplies whole "
-        f"numbers: use evenly spaced levels, or powers of two no further apart than 1 and 128"
-    )
 
 
 def _takes_any(program: ExportedProgram) -> bool:

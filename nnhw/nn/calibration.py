@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 from nnhw.errors import InputError, NnhwError
 
 from .quantizers import PER_TENSOR, Bipolar, Int, Quantizer, UInt
-from .written.lattices import lattice_of_weights
+from .written.lattices import OFTEN, lattice_of_weights
 
 BATCH = 64
 """Images with which a model is run at once."""
@@ -259,7 +259,7 @@ def _own_levels(weight: Tensor, bits: int, axis: int) -> Quantizer | None:
     most = max(1, (1 << (bits - 1)) - 1)
     if lattice is None or max(-lattice.low, lattice.high) > most or (bits == 1 and not lattice.bipolar):
         return None
-    if values.numel() < _OFTEN * len(torch.unique(values)):
+    if values.numel() < OFTEN * len(torch.unique(values)):
         return None
     axis = PER_TENSOR if lattice.scale.numel() == 1 else axis
     scale = lattice.scale.float()
@@ -270,10 +270,6 @@ def _own_levels(weight: Tensor, bits: int, axis: int) -> Quantizer | None:
         needed = max(-lattice.low, lattice.high).bit_length() + 1
         made = Int(needed, scale, axis, narrow_range=True)
     return made if torch.equal(made(values), values) else None
-
-
-_OFTEN = 4
-"""How often a level occurs, at least, on average, among weights that somebody has quantized."""
 
 
 def rounded(scales: Tensor) -> Tensor:

@@ -49,6 +49,8 @@ MOVES = frozenset(
     }
 )
 """Operations that move, repeat or pick elements: codes remain codes of the same scale."""
+CASTS = frozenset({"to", "_to_copy", "type_as", "detach", "alias", "clone", "contiguous", "lift_fresh_copy"})
+"""Operations that copy a value, perhaps in another dtype."""
 FILLED = frozenset({"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"})
 """Operations that make a constant of the shape or the dtype of a value."""
 CONVERTED = frozenset({"type_as", "to", "expand_as", "view_as", "reshape_as"})

@@ -161,6 +161,10 @@ def _marked(
     Parameters
     ----------
     graph_module: the traced model, which is returned as it is if there are none.
+
+    Raises
+    ------
+    InputError, or ProblemList: quantizers whose values are no codes, and would become others at more bits.
     """
     if not batches or not may_quantize(graph_module.graph):
         return graph_module, ()
@@ -172,8 +176,9 @@ def _marked(
     except InputError:
         return graph_module, ()
     few = batches[0][:2].repeat_interleave(3 - len(batches[0][:2]), dim=0)
-    marked = mark(made, few, batches).quantizers
-    return (made, marked) if marked else (graph_module, ())
+    marks = mark(made, few, batches)
+    raise_all([InputError(one.text(place_of(one.node))) for one in marks.uneven])
+    return (made, marks.quantizers) if marks.quantizers else (graph_module, ())
 
 
 def _added(marked: Sequence[Marked], plan: QuantizerPlan) -> str:

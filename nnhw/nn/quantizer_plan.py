@@ -18,6 +18,7 @@ from .calibration import Observed, activation_quantizer, run_with, weight_quanti
 from .frames import module_path, place_of
 from .kinds import (
     AVERAGES,
+    CASTS,
     CODES,
     COMPOSED,
     CONCATS,
@@ -316,11 +317,13 @@ class QuantizerPlan:
         starts, seen, waiting = [], set(operands), list(operands)
         while waiting:
             node = waiting.pop()
-            elementwise = self._name(node) in JOINS or self._name(node) in ELEMENTWISE - ENDS
+            name = self._name(node)
+            elementwise = name in JOINS or name in CASTS or name in ELEMENTWISE - ENDS
             if node in self.groups or not elementwise:
                 starts.append(node)
                 continue
-            before = {operand for operand in node.all_input_nodes if operand in self._values} - seen
+            read = node.all_input_nodes[: 1 if name in CONVERTED else None]
+            before = {operand for operand in read if operand in self._values} - seen
             seen |= before
             waiting += before
         return starts

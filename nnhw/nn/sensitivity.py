@@ -55,7 +55,7 @@ class Sensitivity(tuple[LayerSensitivity, ...]):
     accuracy: float | None = None
 
     def __str__(self) -> str:
-        rows = [("layer", "weights", "bits", "SQNR dB", "accuracy")]
+        rows: list[tuple[str, ...]] = [("layer", "weights", "bits", "SQNR dB", "accuracy")]
         for row in self:
             shown = "" if row.accuracy is None else f"{row.accuracy:.2%}"
             rows.append((row.layer, f"{row.weights:,}", str(row.bits), f"{row.sqnr_db:.1f}", shown))

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from nnhw.nn.kinds import CONCATS, ELEMENTWISE, ENDS, FILLED, JOINS, MOVES, operation
+from nnhw.nn.kinds import CASTS, CONCATS, ELEMENTWISE, ENDS, FILLED, JOINS, MOVES, operation
 
 from .bent_lines import IDENTITY, Points, bent, bounds_of
 from .watching import copied, only_computes, widened
@@ -102,7 +102,6 @@ _CONDITIONS = frozenset(
 )
 MAKES_FEW = _ROUNDINGS | _SIGNS | _JUMPS | _CONDITIONS
 """Operations that make few numbers of many."""
-CASTS = frozenset({"to", "_to_copy", "type_as", "detach", "alias", "clone", "contiguous", "lift_fresh_copy"})
 _FUNCTIONS = CASTS | JOINS | ELEMENTWISE - ENDS
 """Functions of single elements, some of which have no such mark in torch."""
 _RISING = frozenset(
@@ -193,9 +192,10 @@ def _function(
     constants: Mapping[fx.Node, Tensor],
 ) -> Domain:
     """Return the numbers of a function of single elements."""
+    if name in CASTS:
+        # What follows the first operand is read for its dtype alone.
+        return _cast(node, found[operands[0]]) if node.args[0] is operands[0] else Between()
     call, given = _Called(node, constants), [found[operand] for operand in operands]
-    if name in CASTS and not isinstance(given[0], Few):
-        return _cast(node, given[0])
     # Constants that differ by channel give each channel numbers of its own.
     if any(not _is_one_number(constants[operand]) for operand in node.all_input_nodes if operand in constants):
         return _bounded(call, name, operands, given)
@@ -376,6 +376,9 @@ def _filled(node: fx.Node, name: str) -> Domain:
 def _cast(node: fx.Node, given: Domain) -> Domain:
     """Return the numbers of a copy, perhaps in another dtype: integers have no fraction."""
     value = node.meta.get("val")
+    if isinstance(given, Few):
+        whole = isinstance(value, Tensor) and not value.is_floating_point()
+        return _few(given.numbers.to(value.dtype if whole else torch.float64))  # type: ignore[union-attr]
     if not isinstance(value, Tensor) or value.is_floating_point():
         return given
     low, high = (math.trunc(end) if math.isfinite(end) else end for end in given.bounds)

@@ -12,7 +12,7 @@ GREATEST_CODE = 255
 """Greatest magnitude of a code: 8 bits, or the odd numbers among 9 for 2 * k / 255 - 1."""
 _ROUNDINGS = 64
 """Roundings of float64, relative to the greatest number, that the computation of a number may add up."""
-_OFTEN = 4
+OFTEN = 4
 """How often a level occurs, at least, on average, among weights that somebody has quantized."""
 _NEAR = 2.0**-20
 """Share of the scale below which a remainder is one of rounding, where the scale is searched."""
@@ -62,7 +62,7 @@ def lattice_of_weights(weights: Tensor, axis: int | None) -> Lattice | None:
     """
     one = _lattice_of_weights(weights, axis, torch.finfo(torch.float64).eps * _ROUNDINGS)
     # Weights that were stored as float32 are rounded to it; among few levels of many weights that is no coincidence.
-    if one is None and weights.numel() >= _OFTEN * len(torch.unique(weights)):
+    if one is None and weights.numel() >= OFTEN * len(torch.unique(weights)):
         one = _lattice_of_weights(weights, axis, torch.finfo(torch.float32).eps)
     return one
 

@@ -17,10 +17,11 @@ from torch import Tensor, fx
 
 from nnhw.nn.kinds import AVERAGES, CODES, CONCATS, NORMS, PRODUCTS, WEIGHTED, operation, weights_of
 from nnhw.nn.quantizers import PER_TENSOR
+from nnhw.nn.remedies import spelled
 
 from .cancelling import cancel
 from .domains import MAKES_FEW, Domain, Few, Steps, domains, is_function, multiples
-from .lattices import Lattice, lattice_of, lattice_of_weights
+from .lattices import GREATEST_CODE, OFTEN, Lattice, lattice_of, lattice_of_weights
 from .watching import computed, constants_of, values_of
 
 QUANTIZE = torch.ops.nnhw.quantize.default
@@ -90,6 +91,16 @@ class Uneven:
 
     node: fx.Node
     numbers: Tensor
+
+    def text(self, place: object) -> str:
+        """Return what is wrong, and what to do. `place`: of the node, for people."""
+        shown = ", ".join(f"{number:.6g}" for number in self.numbers[:4].tolist())
+        more = ", .." if len(self.numbers) > 4 else ""
+        return (
+            f"{spelled(operation(self.node, {}))} {place} gives {len(self.numbers)} different values, {shown}{more}, "
+            f"which are not multiples, up to {GREATEST_CODE}, of one number; a layer multiplies whole numbers: use "
+            f"evenly spaced levels, or powers of two no further apart than 1 and 128"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,8 +236,8 @@ def _reaches_layer(node: fx.Node, depends: set[fx.Node]) -> bool:
     return False
 
 
-def _weights(graph: fx.Graph, constants: Mapping[fx.Node, Tensor], depends: set[fx.Node]) -> Iterator[_Found]:
-    """Yield the constants that layers have as weights, and that are codes times a scale."""
+def _weights(graph: fx.Graph, constants: Mapping[fx.Node, Tensor], depends: set[fx.Node]) -> Iterator[_Found | Uneven]:
+    """Yield the constants that layers have as weights, and that are few numbers."""
     found: set[fx.Node] = set()
     for node in graph.nodes:
         if node not in depends or operation(node, {}) not in WEIGHTED:
@@ -239,7 +250,10 @@ def _weights(graph: fx.Graph, constants: Mapping[fx.Node, Tensor], depends: set[
         found.add(weights)
         axis = axis if axis is None else axis % constants[weights].ndim
         lattice = lattice_of_weights(constants[weights], axis)
-        if lattice is not None:
+        levels = torch.unique(constants[weights])
+        if lattice is None and weights.op in _CALLS and OFTEN * len(levels) <= constants[weights].numel():
+            yield Uneven(weights, levels)
+        elif lattice is not None:
             yield weights, Format.of(lattice, PER_TENSOR if axis is None else axis)
 
 
