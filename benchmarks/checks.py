@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -57,6 +58,8 @@ def separable() -> nn.Module:
     )
 
 
+_PROGRESS = re.compile(r"\w+( \.\.\.|: [\d.]+ s)|an engine for each layer|a shared engine")
+"""Beginnings of lines about work that goes on."""
 LARGE: dict[str, PeopleModel] = {
     "super_resolution": PeopleModel(SuperResolution, (3, 128, 128)),
     "mobilenet_v2_160": PeopleModel(lambda: mobilenet_v2(0.35, 10), (3, 160, 160)),
@@ -105,7 +108,8 @@ def checked(name: str, board: str, folder: Path) -> dict[str, Any]:
         process.returncode = os.waitstatus_to_exitcode(status)
         said.seek(0)
         answer = said.read().replace(str(folder), "")
-    lines = [line for line in answer.splitlines() if "no problems" in line or "rror" in line] or answer.splitlines()
+    said_lines = [line for line in answer.splitlines() if line.strip() and not _PROGRESS.match(line)]
+    lines = [line for line in said_lines if "no problems" in line] or said_lines or [""]
     return {
         "network": name,
         "shape": list(entry.shape),
