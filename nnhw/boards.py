@@ -7,6 +7,7 @@ import importlib.resources
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
+from functools import cache
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -297,7 +298,7 @@ def board_of(table: Mapping[str, Any], where: str) -> Board:
 def _make(kind: type, table: Mapping[str, Any], where: str, problems: list[NnhwError], prefix: str = "") -> Any:
     """Return the dataclass that a table describes, or None after a problem was appended."""
     before = len(problems)
-    types = get_type_hints(kind)
+    types = _types(kind)
     values: dict[str, Any] = {}
     # In the order of the file: a set's order changes from process to process.
     for name in [name for name in table if name not in types]:
@@ -315,6 +316,12 @@ def _make(kind: type, table: Mapping[str, Any], where: str, problems: list[NnhwE
                 BoardError(f"{where}: field '{prefix}{item.name}' ({_describe(types[item.name])}) is missing")
             )
     return kind(**values) if len(problems) == before else None
+
+
+@cache
+def _types(kind: type) -> dict[str, Any]:
+    """Return the types of a dataclass's fields by name."""
+    return get_type_hints(kind)
 
 
 def _is_left_out(item: Field[Any]) -> bool:

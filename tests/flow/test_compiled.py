@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,12 @@ import pytest
 from nnhw.errors import BuildError, InputError
 from nnhw.flow.virtual import compiled
 from nnhw.flow.virtual.compiled import (
-    LIBRARY,
     RUNTIME_EFFORT,
     CompiledProduct,
     Compiler,
     compile_library,
     library_cache,
-    runtime_objects,
+    runtime_object,
 )
 from nnhw.flow.virtual.virtual_board import CompiledHardware
 
@@ -42,9 +42,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def compile_design(
         product: CompiledProduct, compiler: Compiler, folder: Path, cache: Path, watch: Callable[[int, int], None]
     ) -> Path:
-        runtime = compiled.runtime_objects(product.runtime, compiler, cache)
+        runtime = compiled.runtime_object(compiler, cache)
         names.append("product")
-        (folder / "product").write_bytes(b"".join(path.read_bytes() for path in runtime) + b"library")
+        (folder / "product").write_bytes(runtime.read_bytes() + b"library")
         return folder / "product"
 
     monkeypatch.setattr(compiled, "_compile_units", compile_units)
@@ -65,20 +65,29 @@ def test_compile_library_makes_a_damaged_library_again(
     library = compile_library("module top; endmodule", (), tmp_path, compiler)
     whole = library.read_bytes()
     assert compile_library("module top; endmodule", (), tmp_path, compiler) == library
-    assert made == ["verilated.o", "verilated_threads.o", "product"]
+    assert made == ["runtime.o", "product"]
     made.clear()
     library.write_bytes(damage)
     assert compile_library("module top; endmodule", (), tmp_path, compiler).read_bytes() == whole
     assert made == ["product"]
 
 
-def test_runtime_objects_that_are_damaged_are_made_again(tmp_path: Path, compiler: Compiler, made: list[str]) -> None:
-    first, second = runtime_objects(LIBRARY.runtime, compiler, tmp_path)
-    second.write_bytes(b"obj")
-    made.clear()
-    assert [path.read_bytes() for path in runtime_objects(LIBRARY.runtime, compiler, tmp_path)] == [b"object"] * 2
-    assert made == [second.name]
-    assert first.name == "verilated.o"
+def test_runtime_object_that_is_damaged_is_made_again(tmp_path: Path, compiler: Compiler, made: list[str]) -> None:
+    runtime_object(compiler, tmp_path).write_bytes(b"obj")
+    assert runtime_object(compiler, tmp_path).read_bytes() == b"object"
+    assert made == ["runtime.o"] * 2
+
+
+def test_runtime_object_is_of_its_effort_and_compiler(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, compiler: Compiler, made: list[str]
+) -> None:
+    runtime_object(compiler, tmp_path)
+    runtime_object(compiler, tmp_path)
+    assert made == ["runtime.o"]
+    runtime_object(replace(compiler, flags=("-O0",)), tmp_path)
+    monkeypatch.setattr(Compiler, "identity", "another compiler")
+    runtime_object(compiler, tmp_path)
+    assert made == ["runtime.o"] * 3
 
 
 def test_compile_library_makes_what_other_code_made_again(
@@ -88,7 +97,7 @@ def test_compile_library_makes_what_other_code_made_again(
     made.clear()
     monkeypatch.setattr(compiled, "sources_hash", lambda module: f"changed {module}")
     compile_library("module top; endmodule", (), tmp_path, compiler)
-    assert made == ["verilated.o", "verilated_threads.o", "product"]
+    assert made == ["runtime.o", "product"]
 
 
 def test_compile_library_rejects_a_full_disk_and_leaves_nothing(

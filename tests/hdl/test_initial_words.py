@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
+from contextlib import nullcontext
+
+import pytest
 from amaranth.back import rtlil
-from amaranth.hdl import Module, Shape, signed, unsigned
+from amaranth.hdl import MemoryData, Module, Shape, signed, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -47,6 +51,17 @@ def test_rtlil_of_memories_is_that_of_amaranth(memories: list[tuple[Shape, list[
     with words_at_once():
         assert rtlil.convert(Memories(memories), name="top") == wanted
     assert rtlil.convert(Memories(memories), name="top") == wanted
+
+
+@pytest.mark.parametrize("shape", [unsigned(2), signed(2)])
+@pytest.mark.parametrize("word", [3, 4, 1 << 70, -1, -2, -3, True])
+def test_words_are_checked_as_by_amaranth(word: int, shape: Shape) -> None:
+    made: list[tuple[int, list[str]]] = []
+    for context in (nullcontext(), words_at_once()):
+        with context, warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            made.append((MemoryData(shape=shape, depth=1, init=[word]).init[0], [str(one.message) for one in found]))
+    assert made[0] == made[1]
 
 
 def test_constant_of_nothing_is_empty() -> None:

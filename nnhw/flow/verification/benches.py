@@ -70,7 +70,6 @@ def bench_product() -> CompiledProduct:
         suffix=".exe" if os.name == "nt" else "",
         harness=root / "share" / "lib" / "verilator" / "verilator.cpp",
         flags=("--vpi", "--timescale", "1ns/1ps"),
-        runtime=("verilated", "verilated_threads", "verilated_vpi"),
         link=(f"-Wl,-rpath,{root / 'libs'}", f"-L{root / 'libs'}", "-lcocotbvpi_verilator"),
         effort="-O1",
     )

@@ -31,6 +31,9 @@ CXX_FLAGS = ("-std=c++17", "-fPIC", "-DVERILATOR=1", "-DVM_TRACE=0", "-DVM_COVER
 RUNTIME_EFFORT = "-Og"
 """Optimization of Verilator's runtime. It does little of the work of a cycle, most of it when a bench asks for signals:
 `-O2` takes 21 s to compile on one core, this less than half of that."""
+_RUNTIME = ("verilated", "verilated_threads", "verilated_vpi")
+"""Verilator's own sources that are linked. They are compiled as one unit: most of the time goes into their headers."""
+_RUNTIME_OBJECT = "runtime.o"
 SMALL_BYTES = 250_000
 """Bytes of C++ up to which a design is compiled as one unit."""
 _HEADERS = "headers.h"
@@ -140,7 +143,6 @@ class CompiledProduct:
     suffix: of the file's name.
     harness: C++ source that drives the model.
     flags: options of Verilator, in addition to the common ones.
-    runtime: names of Verilator's own sources that are linked.
     link: options of the linker.
     effort: optimization of the code that runs in every cycle, such as `-O2`.
     control: Verilator's control file, empty: none.
@@ -150,7 +152,6 @@ class CompiledProduct:
     suffix: str
     harness: Path
     flags: tuple[str, ...]
-    runtime: tuple[str, ...]
     link: tuple[str, ...]
     effort: str
     control: str = ""
@@ -161,7 +162,6 @@ LIBRARY = CompiledProduct(
     suffix=".dll" if os.name == "nt" else ".so",
     harness=Path(__file__).with_name("compiled.cpp"),
     flags=(),
-    runtime=("verilated", "verilated_threads"),
     link=("-shared",),
     effort="-O2",
 )
@@ -169,7 +169,6 @@ _PORTS = ("clk", "rst", "i__*", "o__*", "tap_*")
 PROBED = replace(
     LIBRARY,
     flags=("--vpi", "--timescale", "1ns/1ps"),
-    runtime=(*LIBRARY.runtime, "verilated_vpi"),
     control="`verilator_config\n" + "".join(f'public_flat_rw -module "top" -var "{port}"\n' for port in _PORTS),
     beside=("Vtop.h",),
 )
@@ -299,18 +298,16 @@ def taps_header(tap_bits: Sequence[int]) -> str:
     return f"#define NNHW_TAP_COUNT {len(tap_bits)}\n#define NNHW_TAPS(TAP) {calls}\n"
 
 
-def runtime_objects(names: Sequence[str], compiler: Compiler, cache: Path) -> list[Path]:
-    """Return object files of Verilator's runtime, which are compiled once for all designs."""
-    kept = Cache(cache)
-    keys = {f"{name}.o": cache_key(runtime=name, **_common_key(compiler)) for name in names}
-    entries = {name: kept.find(key) for name, key in keys.items()}
-    missing = [name for name, entry in entries.items() if entry is None]
+def runtime_object(compiler: Compiler, cache: Path) -> Path:
+    """Return the object file of Verilator's runtime, which is compiled once for all designs."""
+    kept, sources = Cache(cache), "".join(f'#include "{name}.cpp"\n' for name in _RUNTIME)
+    key = cache_key(runtime=sources, effort=RUNTIME_EFFORT, **_common_key(compiler))
+    if entry := kept.find(key):
+        return entry / _RUNTIME_OBJECT
     with _written(cache) as folder:
-        include = compiler.verilator_root / "include"
-        units = {name: (include / name.replace(".o", ".cpp"), RUNTIME_EFFORT) for name in missing}
-        _compile_units(compiler, folder, units)
-        entries |= {name: kept.keep(keys[name], folder, [name]) for name in missing}
-    return [entry / name for name, entry in entries.items() if entry is not None]
+        (folder / "runtime.cpp").write_text(sources, encoding="utf-8")
+        _compile_units(compiler, folder, {_RUNTIME_OBJECT: (folder / "runtime.cpp", RUNTIME_EFFORT)})
+        return kept.keep(key, folder, [_RUNTIME_OBJECT]) / _RUNTIME_OBJECT
 
 
 def _headers(compiler: Compiler, effort: str, cache: Path) -> Path:
@@ -367,8 +364,8 @@ def _compile(
         (folder / f"{name}.cpp").write_text("".join(f'#include "{file}"\n' for file in included), encoding="utf-8")
         units[f"{name}.o"] = (folder / f"{name}.cpp", effort)
     _compile_units(compiler, folder, units, watch)
-    runtime = runtime_objects(product.runtime, compiler, cache)
-    link = (*compiler.cxx, *units, *map(str, runtime), *product.link, "-pthread", "-o", "product")
+    runtime = runtime_object(compiler, cache)
+    link = (*compiler.cxx, *units, str(runtime), *product.link, "-pthread", "-o", "product")
     run(ToolRun("C++ linker", link, folder, "link.log"))
     return folder / "product"
 
