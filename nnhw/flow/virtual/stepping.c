@@ -64,6 +64,7 @@ struct node {
     int *in, *out;
     uint8_t *valid;     // of each output
     num since;          // the first cycle in which it only counted; -1: it has been stepped in every cycle so far
+    num until;          // then: the cycle in which it is stepped again at the latest
     int fed, drained;   // then: whether its inputs were valid and its outputs ready
     struct pipeline line;
     num *table, size;   // PAD: whether a beat is inside; CONCAT: the input of each beat; SHARED: kind and cycles of each action
@@ -448,6 +449,8 @@ static int groups(const struct net *net) { return (net->models + GROUP - 1) / GR
 
 static void wake(uint64_t *row, int index) { row[index / GROUP] |= (uint64_t)1 << index % GROUP; }
 
+static void clear(uint64_t *row, int index) { row[index / GROUP] &= ~((uint64_t)1 << index % GROUP); }
+
 struct net *net_new(int models, int wires) {
     struct net *net = calloc(1, sizeof *net);
     // What is at the ends of the network counts as a model that is never stepped, so it is in no group of models.
@@ -514,9 +517,12 @@ int net_still(const struct net *net) {
 }
 
 // Let a model that only counted pass the cycles up to this one.
-static void catch_up(struct net *net, struct node *n) {
-    num k = net->cycle - n->since;
+static void catch_up(struct net *net, int index) {
+    struct node *n = &net->nodes[index];
     if (n->since < 0) return;
+    num k = net->cycle - n->since;
+    // Else it would be woken for nothing, and set the next alarm then.
+    clear(net->wheel + groups(net) * (n->until % WHEEL), index);
     n->since = -1, net->counting--;
     if (!k) return;
     if (n->drained)
@@ -526,10 +532,8 @@ static void catch_up(struct net *net, struct node *n) {
 }
 
 static void catch_up_all(struct net *net) {
-    for (int index = 0; index < net->count; index++) {
-        struct node *n = &net->nodes[index];
-        if (n->since >= 0) catch_up(net, n), wake(net->awake, index);
-    }
+    for (int index = 0; index < net->count; index++)
+        if (net->nodes[index].since >= 0) catch_up(net, index), wake(net->awake, index);
 }
 
 enum { MOST_WIRES = 64 };
@@ -546,8 +550,9 @@ static void let_count(struct net *net, int index, const uint8_t *i, const uint8_
         uint8_t after[MOST_WIRES];
         ready(n, i, o, after);
         if (!memcmp(after, answer, n->inputs)) {
-            n->since = net->cycle + 1, n->fed = all(i, n->inputs), n->drained = o[0], net->counting++;
-            wake(net->wheel + groups(net) * ((n->since + k) % WHEEL), index);
+            n->since = net->cycle + 1, n->until = n->since + k, n->fed = all(i, n->inputs), n->drained = o[0];
+            wake(net->wheel + groups(net) * (n->until % WHEEL), index);
+            net->counting++;
             return;
         }
     }
@@ -558,7 +563,7 @@ static void let_count(struct net *net, int index, const uint8_t *i, const uint8_
 static void node_step(struct net *net, int index) {
     uint8_t i[MOST_WIRES], o[MOST_WIRES], answer[MOST_WIRES];
     struct node *n = &net->nodes[index];
-    catch_up(net, n);
+    catch_up(net, index);
     for (int k = 0; k < n->inputs; k++) i[k] = net->valids[n->in[k]];
     for (int k = 0; k < n->outputs; k++) {
         int wire = n->out[k];
