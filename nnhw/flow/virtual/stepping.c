@@ -538,7 +538,7 @@ static void catch_up_all(struct net *net) {
 
 enum { MOST_WIRES = 64 };
 
-// Let a model that has just changed sleep for as long as it only counts, if that is worth it.
+// Let a model that has just changed sleep for as long as it only counts.
 static void let_count(struct net *net, int index, const uint8_t *i, const uint8_t *o, const uint8_t *answer) {
     struct node *n = &net->nodes[index];
     // Networks with loops are short.
@@ -546,7 +546,7 @@ static void let_count(struct net *net, int index, const uint8_t *i, const uint8_
     // The end of a frame is noted by a step.
     for (int port = 0; port < n->outputs; port++)
         if (o[port] && n->valid[port]) k = least(k, net->left[n->out[port]] - 1);
-    if (k >= 2) {
+    if (k > 0) {
         uint8_t after[MOST_WIRES];
         ready(n, i, o, after);
         if (!memcmp(after, answer, n->inputs)) {
