@@ -100,10 +100,15 @@ class Channel:
             for x2, y2 in below:
                 # The line is at least y1 at x1 and at most y2 at x2, so multiplier * distance <= most.
                 most, distance = y2 - y1, x2 - x1
+                # Compared by hand: calls of `min` and `max` would take as long as all else here.
                 if distance > 0:
-                    high = min(high, most // distance)
+                    bound = most // distance
+                    if bound < high:
+                        high = bound
                 elif distance < 0:
-                    low = max(low, -(most // -distance))
+                    bound = -(most // -distance)
+                    if bound > low:
+                        low = bound
                 elif most < 0:
                     return None
             if low > high:
@@ -144,13 +149,16 @@ def _hull_corners(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     if (int(x[-1] - x[0]) * int(y[-1] - y[0])).bit_length() > MOST_AREA_BITS:
         # Areas would overflow int64; Python's integers do not.
         x, y = x.astype(object), y.astype(object)
-    kept = np.flatnonzero(np.append(x[1:] != x[:-1], True))
+    chosen = np.ones(len(x), dtype=bool)
+    chosen[:-1] = x[1:] != x[:-1]
+    kept, x, y = np.flatnonzero(chosen), x[chosen], y[chosen]
     while len(kept) > 2:
-        run, rise = np.diff(x[kept]), np.diff(y[kept])
-        corner = rise[:-1] * run[1:] > rise[1:] * run[:-1]
-        if corner.all():
+        run, rise = x[1:] - x[:-1], y[1:] - y[:-1]
+        chosen = np.ones(len(kept), dtype=bool)
+        chosen[1:-1] = rise[:-1] * run[1:] > rise[1:] * run[:-1]
+        if chosen.all():
             break
-        kept = kept[np.concatenate([[True], corner, [True]])]
+        kept, x, y = kept[chosen], x[chosen], y[chosen]
     return kept
 
 

@@ -14,6 +14,7 @@ import nnhw.flow.virtual.stepping as stepping
 from benchmarks.random_recurrent import random_recurrent
 from nnhw.engines.fifo import FifoModel
 from nnhw.engines.network import Network, make_network, stepped_by
+from nnhw.engines.slice import SliceConfig
 from nnhw.engines.timing import NetworkRun, PipelineModel, RegisterModel, run_until_periodic
 from nnhw.engines.unpack import UnpackConfig
 from nnhw.errors import StuckError, ToolError
@@ -94,6 +95,23 @@ def test_engines_between_others_that_pause_take_the_same_cycles(patient: bool) -
         *("SliceModel", "RowModel", "UnpackModel"),
     }
     assert moved > 1000
+
+
+@pytest.mark.parametrize("patient", [False, True])
+def test_models_that_count_for_long_take_the_same_cycles(patient: bool) -> None:
+    def build() -> tuple[list[Any], Any, Any]:
+        models = [
+            *(RegisterModel(1, 700), SliceConfig(1, 8, 1, 6000, 1500, 4100).model(), FifoModel(1700)),
+            *(PipelineModel(1300, 2100, 2099, 1), RegisterModel(1, 2500), FifoModel(4), PipelineModel(3, 2, 1, 1)),
+        ]
+        return models, [[index - 1] for index in range(len(models))], [1] * len(models)
+
+    def use(network: Any) -> Any:
+        return network.run(200, 1, 1000, 40_000, patient)
+
+    python, compiled = both(build, use)
+    assert compiled == python
+    assert len(python[0]) > 5
 
 
 @pytest.mark.parametrize("patient", [False, True])

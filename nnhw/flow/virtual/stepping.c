@@ -1,5 +1,8 @@
 // Cycle models of engines and the network that steps them, for long runs. Each does what its class in nnhw/engines does,
 // which says more, and tests compare both to the cycle. A model is a few numbers, and a queue of moves for pipelines.
+//
+// In most cycles most models only count: beats of a row, of a sum, or cycles of latency. Such a model is not stepped until
+// something else happens in it, or at its sides; the cycles in which it counted are then passed at once (`pass`).
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -60,6 +63,9 @@ struct node {
     int inputs, outputs, held;
     int *in, *out;
     uint8_t *valid;     // of each output
+    num since;          // the first cycle in which it only counted; -1: it has been stepped in every cycle so far
+    num until;          // then: the cycle in which it is stepped again at the latest
+    int fed, drained;   // then: whether its inputs were valid and its outputs ready
     struct pipeline line;
     num *table, size;   // PAD: whether a beat is inside; CONCAT: the input of each beat; SHARED: kind and cycles of each action
     union {
@@ -81,8 +87,10 @@ struct node {
 
 struct net {
     struct node *nodes;
-    int count, wires, models;
-    uint8_t *valids, *readies, *awake;
+    int count, wires, models, counting;  // the last: how many models only count
+    uint8_t *valids, *readies;
+    uint64_t *awake;     // a bit for each model
+    uint64_t *wheel;     // the models to be woken in each of the next cycles, as often as there are words in `awake`
     int *late, lates;    // wires that lead backwards: their source is stepped before their reader is
     uint8_t *seen;       // of each of them: its valid when the cycle began, which its reader sees
     int *readers, *writers;
@@ -330,17 +338,128 @@ static int step(struct node *n, const uint8_t *i, const uint8_t *o) {
     return 0;
 }
 
+enum { WHEEL = 1024 };  // cycles for which a model may only count; a power of two
+
+static num least(num a, num b) { return a < b ? a : b; }
+
+// The numbers from `place` on, of `size`, that equal the one there, without the last of all, behind which it begins anew.
+static num run_of(const num *table, num place, num size) {
+    num k = 0;
+    while (k < WHEEL && place + k < size - 1 && table[place + k] == table[place]) k++;
+    return k;
+}
+
+// The cycles from the next one on in which a model only counts, while valids and readies at its sides stay: it changes in
+// each, what it shows stays, and so does what it answers from its present state on. 0 where that is not known.
+static num counts(const struct node *n, const uint8_t *i, const uint8_t *o) {
+    int valid = n->valid[0], moves = o[0] || !valid;
+    num k = WHEEL - 2;
+    switch (n->kind) {
+    case PIPELINE:
+    case JOINED: {
+        const struct pipeline *p = &n->line;
+        int fed = all(i, n->inputs);
+        if (p->buffered == 2 || (p->buffered && o[0]) || !(fed || p->due.count)) return 0;
+        if (fed) k = least(k, least(p->silent, p->period - 1) - p->beat);
+        return p->due.count ? least(k, front(&p->due) - p->move - 1) : k;
+    }
+    case REGISTER:
+        if (!valid) return i[0] ? least(k, n->is.reg.take - 1 - n->is.reg.taken) : 0;
+        return o[0] ? least(k, n->is.reg.left - 1) : 0;
+    case FIFO: {
+        num level = n->is.fifo.level, free = n->is.fifo.words - level;
+        if (n->is.fifo.large || free <= 0 || !valid) return 0;
+        if (!o[0]) return i[0] ? least(k, free) : 0;
+        return level && i[0] ? k : least(k, level);
+    }
+    case WINDOW: {
+        int write = i[0] && n->is.window.room > 0, read = moves && n->is.window.surplus >= 0;
+        if (n->is.window.large || n->is.window.completed || n->is.window.freed) return 0;
+        if ((moves && read != valid) || !(write || read)) return 0;
+        if (write) k = least(k, least(n->is.window.room, n->is.window.row_words - 1 - n->is.window.word));
+        return read ? least(k, n->is.window.row_beats - 1 - n->is.window.beat) : k;
+    }
+    case POOL:
+        if (!moves || !i[0] || (n->is.pool.beat >= n->is.pool.silent) != valid) return 0;
+        return least(k, (valid ? n->is.pool.period - 1 : least(n->is.pool.silent, n->is.pool.period - 1)) - n->is.pool.beat);
+    case PAD:
+        if (!valid || !o[0] || !n->is.pad.beat || !(i[0] || !n->table[n->is.pad.beat])) return 0;
+        return least(k, run_of(n->table, n->is.pad.beat, n->size));
+    case SLICE: {
+        num beat = n->is.slice.beat, end = n->is.slice.period - 1;
+        int stays = n->is.slice.first <= beat && beat < n->is.slice.end;
+        if (!i[0] || (moves && stays != valid) || (stays && !moves)) return 0;
+        return least(k, least(end, stays ? n->is.slice.end : beat < n->is.slice.first ? n->is.slice.first : end) - beat);
+    }
+    case UNPACK: {
+        num base = n->is.unpack.base, i_steps = n->is.unpack.i_steps, o_steps = n->is.unpack.o_steps;
+        if (!valid) return i[0] ? least(k, base / i_steps - 1) : 0;
+        if (!o[0]) return 0;
+        return least(k, least((i_steps - base + o_steps - 1) / o_steps - 1, n->is.unpack.o_beats - 1 - n->is.unpack.beat));
+    }
+    case FORK: return i[0] && all(o, n->outputs) && all(n->valid, n->outputs) ? k : 0;
+    case CONCAT: {
+        num turn = n->table[n->is.concat.beat];
+        if (!valid || !o[0] || !i[turn] || !concat_may(n, turn, i)) return 0;
+        return least(k, run_of(n->table, n->is.concat.beat, n->size));
+    }
+    case BROADCAST: return valid && o[0] ? k : 0;
+    default: return 0;
+    }
+}
+
+// Pass so many of the cycles that `counts` tells.
+static void pass(struct node *n, num k) {
+    int i = n->fed, o = n->drained;
+    switch (n->kind) {
+    case PIPELINE:
+    case JOINED: n->line.move += k, n->line.beat += i ? k : 0; return;
+    case REGISTER:
+        if (n->valid[0]) n->is.reg.left -= k;
+        else n->is.reg.taken += k;
+        return;
+    case FIFO: {
+        num grows = i - o, most = n->is.fifo.level + 2 + (grows > 0 ? k - 1 : 0);
+        if (i && most > n->is.fifo.high_water) n->is.fifo.high_water = most;
+        n->is.fifo.level += grows * k;
+        return;
+    }
+    case WINDOW:
+        if (i && n->is.window.room > 0) n->is.window.room -= k, n->is.window.word += k;
+        if ((o || !n->valid[0]) && n->is.window.surplus >= 0) n->is.window.beat += k;
+        return;
+    case POOL: n->is.pool.beat += k; return;
+    case PAD: n->is.pad.beat += k; return;
+    case SLICE: n->is.slice.beat += k; return;
+    case UNPACK:
+        if (n->valid[0]) n->is.unpack.base += k * n->is.unpack.o_steps, n->is.unpack.beat += k;
+        else n->is.unpack.base -= k * n->is.unpack.i_steps;
+        return;
+    case CONCAT: n->is.concat.beat += k; return;
+    case BROADCAST: n->is.broadcast.beat = (n->is.broadcast.beat + k) % n->is.broadcast.beats; return;
+    default: return;
+    }
+}
+
 // Networks. Wire 0 is the input, the last one the output.
 
-enum { GROUP = 8 };  // models that are asked together whether they sleep
+enum { GROUP = 64 };  // models that are asked together whether they sleep
+
+static int groups(const struct net *net) { return (net->models + GROUP - 1) / GROUP; }
+
+static void wake(uint64_t *row, int index) { row[index / GROUP] |= (uint64_t)1 << index % GROUP; }
+
+static void clear(uint64_t *row, int index) { row[index / GROUP] &= ~((uint64_t)1 << index % GROUP); }
 
 struct net *net_new(int models, int wires) {
     struct net *net = calloc(1, sizeof *net);
     // What is at the ends of the network counts as a model that is never stepped, so it is in no group of models.
-    int outside = GROUP * ((models + GROUP - 1) / GROUP);
     net->nodes = calloc(models, sizeof *net->nodes);
     net->wires = wires, net->models = models;
-    net->valids = calloc(wires, 1), net->readies = malloc(wires), net->awake = calloc(outside + 1, 1);
+    int outside = GROUP * groups(net);
+    net->valids = calloc(wires, 1), net->readies = malloc(wires);
+    net->awake = calloc(groups(net) + 1, sizeof(uint64_t));
+    net->wheel = calloc(WHEEL * groups(net), sizeof(uint64_t));
     net->late = calloc(wires, sizeof(int)), net->seen = calloc(wires, 1);
     net->readers = malloc(wires * sizeof(int)), net->writers = malloc(wires * sizeof(int));
     net->beats = malloc(wires * sizeof(num)), net->left = malloc(wires * sizeof(num));
@@ -363,7 +482,7 @@ void net_add(struct net *net, int kind, int inputs, const int *in, int outputs, 
     n->kind = kind, n->inputs = inputs, n->outputs = outputs;
     n->in = malloc(inputs * sizeof(int) + 1), n->out = malloc(outputs * sizeof(int));
     memcpy(n->in, in, inputs * sizeof(int)), memcpy(n->out, out, outputs * sizeof(int));
-    n->valid = calloc(outputs, 1);
+    n->valid = calloc(outputs, 1), n->since = -1;
     n->table = malloc(size * sizeof(num) + 1), n->size = size;
     memcpy(n->table, table, size * sizeof(num));
     if (kind == PIPELINE || kind == JOINED) memcpy(&n->line, numbers, 4 * sizeof(num));
@@ -373,7 +492,7 @@ void net_add(struct net *net, int kind, int inputs, const int *in, int outputs, 
     if (kind == UNPACK) n->is.unpack.base = n->is.unpack.steps;
     for (int k = 0; k < inputs; k++) net->readers[in[k]] = index;
     for (int k = 0; k < outputs; k++) net->writers[out[k]] = index;
-    net->awake[index] = 1;
+    wake(net->awake, index);
 }
 
 // Let a wire lead backwards; its model is one that is asked at the end of a cycle whether it is ready for the next one.
@@ -388,28 +507,63 @@ void net_free(struct net *net) {
     }
     for (int wire = 0; wire < net->wires; wire++) free(net->ends[wire].items);
     free(net->nodes), free(net->valids), free(net->readies), free(net->awake), free(net->readers), free(net->writers);
-    free(net->late), free(net->seen), free(net->beats), free(net->left), free(net->ends), free(net);
-}
-
-// Whether all models of a group sleep; most do, in most cycles.
-static int sleeps(const struct net *net, int group) {
-    uint64_t any;
-    memcpy(&any, net->awake + GROUP * group, GROUP);
-    return !any;
+    free(net->late), free(net->seen), free(net->beats), free(net->left), free(net->ends), free(net->wheel), free(net);
 }
 
 int net_still(const struct net *net) {
-    for (int group = 0; group <= (net->count - 1) / GROUP; group++)
-        if (!sleeps(net, group)) return 0;
-    return 1;
+    for (int group = 0; group < groups(net); group++)
+        if (net->awake[group]) return 0;
+    return !net->counting;
+}
+
+// Let a model that only counted pass the cycles up to this one.
+static void catch_up(struct net *net, int index) {
+    struct node *n = &net->nodes[index];
+    if (n->since < 0) return;
+    num k = net->cycle - n->since;
+    // Else it would be woken for nothing, and set the next alarm then.
+    clear(net->wheel + groups(net) * (n->until % WHEEL), index);
+    n->since = -1, net->counting--;
+    if (!k) return;
+    if (n->drained)
+        for (int port = 0; port < n->outputs; port++)
+            if (n->valid[port]) net->left[n->out[port]] -= k;
+    pass(n, k);
+}
+
+static void catch_up_all(struct net *net) {
+    for (int index = 0; index < net->count; index++)
+        if (net->nodes[index].since >= 0) catch_up(net, index), wake(net->awake, index);
 }
 
 enum { MOST_WIRES = 64 };
+
+// Let a model that has just changed sleep for as long as it only counts.
+static void let_count(struct net *net, int index, const uint8_t *i, const uint8_t *o, const uint8_t *answer) {
+    struct node *n = &net->nodes[index];
+    // Networks with loops are short.
+    num k = n->held || net->lates ? 0 : counts(n, i, o);
+    // The end of a frame is noted by a step.
+    for (int port = 0; port < n->outputs; port++)
+        if (o[port] && n->valid[port]) k = least(k, net->left[n->out[port]] - 1);
+    if (k > 0) {
+        uint8_t after[MOST_WIRES];
+        ready(n, i, o, after);
+        if (!memcmp(after, answer, n->inputs)) {
+            n->since = net->cycle + 1, n->until = n->since + k, n->fed = all(i, n->inputs), n->drained = o[0];
+            wake(net->wheel + groups(net) * (n->until % WHEEL), index);
+            net->counting++;
+            return;
+        }
+    }
+    wake(net->awake, index);
+}
 
 // Let a model see the wires at its sides, step it, and wake those that see something new of it.
 static void node_step(struct net *net, int index) {
     uint8_t i[MOST_WIRES], o[MOST_WIRES], answer[MOST_WIRES];
     struct node *n = &net->nodes[index];
+    catch_up(net, index);
     for (int k = 0; k < n->inputs; k++) i[k] = net->valids[n->in[k]];
     for (int k = 0; k < n->outputs; k++) {
         int wire = n->out[k];
@@ -422,31 +576,39 @@ static void node_step(struct net *net, int index) {
     int is_state = n->kind == STATE, wire = is_state ? n->in[1] : 0;
     if (is_state) i[1] = net->seen[wire];
     ready(n, i, o, answer);
-    net->awake[index] = step(n, i, o);
+    int changed = step(n, i, o);
     if (is_state) {
         // What feeds this input has been stepped: in the next cycle it must see the ready of that cycle.
         uint8_t after[2];
         ready(n, i, o, after);
         answer[1] = after[1];
-        net->awake[index] |= net->valids[wire] != net->seen[wire];
+        changed |= net->valids[wire] != net->seen[wire];
     }
     for (int k = 0; k < n->inputs; k++)
         if (net->readies[n->in[k]] != answer[k])
-            net->readies[n->in[k]] = answer[k], net->awake[net->writers[n->in[k]]] = 1;
+            net->readies[n->in[k]] = answer[k], wake(net->awake, net->writers[n->in[k]]);
     for (int k = 0; k < n->outputs; k++)
         if (!n->held && net->valids[n->out[k]] != n->valid[k])
-            net->valids[n->out[k]] = n->valid[k], net->awake[net->readers[n->out[k]]] = 1;
+            net->valids[n->out[k]] = n->valid[k], wake(net->awake, net->readers[n->out[k]]);
+    if (changed) let_count(net, index, i, o, answer);
 }
 
 // Pass one clock edge; return whether a beat came in. From output to input, see _Network.step.
 int net_step(struct net *net, int offered) {
+    uint64_t *woken = net->wheel + groups(net) * (net->cycle % WHEEL);
     for (int k = 0; k < net->lates; k++) net->seen[net->late[k]] = net->valids[net->late[k]];
-    if (net->valids[0] != offered) net->valids[0] = offered, net->awake[net->readers[0]] = 1;
-    for (int group = (net->count - 1) / GROUP; group >= 0; group--)
-        if (!sleeps(net, group))
-            // The models at its end are none, and sleep.
-            for (int index = GROUP * group + GROUP - 1; index >= GROUP * group; index--)
-                if (net->awake[index]) node_step(net, index);
+    if (net->valids[0] != offered) net->valids[0] = offered, wake(net->awake, net->readers[0]);
+    for (int group = groups(net) - 1; group >= 0; group--) {
+        net->awake[group] |= woken[group], woken[group] = 0;
+        // Those behind the one that is stepped have passed this cycle.
+        uint64_t front = ~(uint64_t)0, awake;
+        while ((awake = net->awake[group] & front)) {
+            int place = GROUP - 1 - __builtin_clzll(awake);
+            front = ((uint64_t)1 << place) - 1;
+            net->awake[group] &= ~((uint64_t)1 << place);
+            node_step(net, GROUP * group + place);
+        }
+    }
     net->cycle++;
     return offered && net->readies[0];
 }
@@ -489,9 +651,9 @@ int net_fill(struct net *net, int index, num limit) {
     for (num k = 0; k < limit; k++) {
         net_step(net, 1);
         if (!net_still(net)) continue;
-        n->held = 0, net->awake[index] = 1;
+        n->held = 0, wake(net->awake, index);
         for (int k = 0; k < n->outputs; k++)
-            net->valids[n->out[k]] = n->valid[k], net->awake[net->readers[n->out[k]]] = 1;
+            net->valids[n->out[k]] = n->valid[k], wake(net->awake, net->readers[n->out[k]]);
         return 1;
     }
     return 0;
@@ -518,13 +680,15 @@ num net_ends(const struct net *net, int wire, num *cycles) {
     return net->ends[wire].count;
 }
 
-void net_fifo(const struct net *net, int index, num *high_water, num *was_full) {
+void net_fifo(struct net *net, int index, num *high_water, num *was_full) {
+    catch_up_all(net);
     *high_water = net->nodes[index].is.fifo.high_water, *was_full = net->nodes[index].is.fifo.was_full;
 }
 
 // Write all on which the network's behaviour depends, as numbers; return how many these are.
-num net_state(const struct net *net, num *out) {
+num net_state(struct net *net, num *out) {
     num size = 0;
+    catch_up_all(net);
     for (int index = 0; index < net->count; index++) {
         const struct node *n = &net->nodes[index];
         const struct pipeline *p = &n->line;
