@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import nnhw.frontend.reads  # noqa: F401  # as before each program of a user
 from nnhw.flow.models import watching
 from nnhw.flow.models.watching import Watched, is_state, watched
 

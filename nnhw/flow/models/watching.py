@@ -116,13 +116,17 @@ def watched(seen: Watched) -> Iterator[None]:
     files that are looked for, so the functions for that are replaced meanwhile. Seen are calls by Python's code. A
     library in C can read files unseen, so that one which is not known is a reason to run the program again.
     """
+    from nnhw.frontend.reads import watched_reads
+
     global _current
     _listen()
     try:
         with ExitStack() as patched:
             for owner, name in ((os, "stat"), (os, "lstat"), (os, "access"), (os, "readlink")):
                 patched.enter_context(patch.object(owner, name, _looking(getattr(owner, name), seen)))
-            _watch_torch(seen, patched)
+            patched.enter_context(
+                watched_reads(lambda path: seen.paths.add(_absolute(path)), lambda why: seen.reasons.add(why))
+            )
             for chance in ((os, "urandom"), (random, "_urandom")):
                 patched.enter_context(patch.object(*chance, _drawing(getattr(*chance), seen)))
             _current = seen
@@ -130,33 +134,6 @@ def watched(seen: Watched) -> Iterator[None]:
     finally:
         _current = None
     _add_modules(seen)
-
-
-def _watch_torch(seen: Watched, patched: ExitStack) -> None:
-    """Watch the functions by which torch's own C++ reads files, which Python's events do not tell of."""
-    import torch
-
-    reader = torch._C.PyTorchFileReader
-
-    class Reader(reader):  # type: ignore[misc,valid-type]  # a class of pybind
-        def __init__(self, given: Any) -> None:
-            if isinstance(given, str | os.PathLike):
-                seen.paths.add(_absolute(given))
-            super().__init__(given)
-
-    patched.enter_context(patch.object(torch._C, "PyTorchFileReader", Reader))
-    for owner, name in ((torch.jit, "load"), (torch, "from_file"), (torch.UntypedStorage, "from_file")):
-        patched.enter_context(patch.object(owner, name, _unseen(getattr(owner, name), name, seen)))
-
-
-def _unseen(function: Callable[..., Any], name: str, seen: Watched) -> Callable[..., Any]:
-    """Return a function that reads a file unseen, and notes that."""
-
-    def read(*given: Any, **named: Any) -> Any:
-        seen.reasons.add(f"it calls {name}")
-        return function(*given, **named)
-
-    return read
 
 
 _current: Watched | None = None

@@ -15,14 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from nnhw.nn.kinds import AVERAGES, CODES, CONCATS, NORMS, PRODUCTS, WEIGHTED, operation, weights_of
+from nnhw.nn.kinds import AVERAGES, CODES, CONCATS, NORMS, PRODUCTS, WEIGHTED, weights_of
 from nnhw.nn.quantizers import PER_TENSOR
 from nnhw.nn.remedies import spelled
 
 from .cancelling import cancel
 from .domains import MAKES_FEW, Domain, Few, Steps, domains, is_function, multiples
 from .lattices import GREATEST_CODE, OFTEN, Lattice, lattice_of, lattice_of_weights
-from .watching import computed, constants_of, values_of
+from .watching import computed, constants_of, name_of, values_of
 
 QUANTIZE = torch.ops.nnhw.quantize.default
 _ASSERTIONS = frozenset({"_assert_scalar", "_assert_tensor_metadata"})
@@ -97,7 +97,7 @@ class Uneven:
         shown = ", ".join(f"{number:.6g}" for number in self.numbers[:4].tolist())
         more = ", .." if len(self.numbers) > 4 else ""
         return (
-            f"{spelled(operation(self.node, {}))} {place} gives {len(self.numbers)} different values, {shown}{more}, "
+            f"{spelled(name_of(self.node))} {place} gives {len(self.numbers)} different values, {shown}{more}, "
             f"which are not multiples, up to {GREATEST_CODE}, of one number; a layer multiplies whole numbers: use "
             f"evenly spaced levels, or powers of two no further apart than 1 and 128"
         )
@@ -119,12 +119,14 @@ class Marks:
 
 def may_quantize(graph: fx.Graph) -> bool:
     """Return whether a trace has an operation that makes few numbers of many, or a layer whose weights are computed."""
-    return any(operation(node, {}) in MAKES_FEW or _computes_weights(node) for node in graph.nodes if node.op in _CALLS)
+    depends = computed(graph)
+    return any(name_of(node) in MAKES_FEW or _computes_weights(node, depends) for node in graph.nodes)
 
 
-def _computes_weights(node: fx.Node) -> bool:
-    weights = node.args[1] if operation(node, {}) in WEIGHTED and len(node.args) > 1 else None
-    return isinstance(weights, fx.Node) and weights.op in _CALLS
+def _computes_weights(node: fx.Node, depends: set[fx.Node]) -> bool:
+    """Return whether a layer reads weights that are computed from parameters."""
+    weights = node.args[1] if name_of(node) in WEIGHTED and len(node.args) > 1 else None
+    return isinstance(weights, fx.Node) and weights.op in _CALLS and weights not in depends
 
 
 def mark(module: fx.GraphModule, images: Tensor, batches: Sequence[Tensor] = ()) -> Marks:
@@ -139,7 +141,7 @@ def mark(module: fx.GraphModule, images: Tensor, batches: Sequence[Tensor] = ())
     batches: images that bound the values that the model rounds, but does not bound; without any these stay as they are.
     """
     for node in reversed(module.graph.nodes):
-        if operation(node, {}) in _ASSERTIONS:
+        if name_of(node) in _ASSERTIONS:
             module.graph.erase_node(node)
     cancel(module.graph, values_of(module, images))
     constants = constants_of(module)
@@ -193,7 +195,7 @@ def _read_by_layers(graph: fx.Graph, found: Mapping[fx.Node, Domain], depends: s
 
     def goes_on(user: fx.Node) -> bool:
         # A function of one value is looked at as a whole, and what has a quantizer needs no other.
-        return operation(user, {}) in CODES or (is_function(user) and len(origins[user]) == 1)
+        return name_of(user) in CODES or (is_function(user) and len(origins[user]) == 1)
 
     return [
         node
@@ -228,9 +230,9 @@ def _reaches_layer(node: fx.Node, depends: set[fx.Node]) -> bool:
     while waiting:
         for user in waiting.pop().users:
             operands = [operand for operand in user.all_input_nodes if operand in depends]
-            if operation(user, {}) in _READS_CODES or len(operands) > 1:
+            if name_of(user) in _READS_CODES or len(operands) > 1:
                 return True
-            if user not in seen and operation(user, {}) not in CODES:
+            if user not in seen and name_of(user) not in CODES:
                 seen.add(user)
                 waiting.append(user)
     return False
@@ -240,7 +242,7 @@ def _weights(graph: fx.Graph, constants: Mapping[fx.Node, Tensor], depends: set[
     """Yield the constants that layers have as weights, and that are few numbers."""
     found: set[fx.Node] = set()
     for node in graph.nodes:
-        if node not in depends or operation(node, {}) not in WEIGHTED:
+        if node not in depends or name_of(node) not in WEIGHTED:
             continue
         weights, axis = weights_of(node, depends)
         if not isinstance(weights, fx.Node) or weights not in constants or weights in found:

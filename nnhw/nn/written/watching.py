@@ -27,11 +27,16 @@ def values_of(module: fx.GraphModule, images: Tensor) -> Known:
     return watcher.env
 
 
+def name_of(node: fx.Node) -> str:
+    """Return the name of a traced node's operation; of a module that it calls only that it does."""
+    return node.op if node.op == "call_module" else operation(node, {})
+
+
 def computed(graph: fx.Graph) -> set[fx.Node]:
     """Return the nodes that depend on the images, and not only on how many there are."""
     found: set[fx.Node] = set()
     for node in graph.nodes:
-        name = operation(node, {}) if node.op == "call_function" else node.op
+        name = name_of(node)
         # Of what a constant is made like, or converted to, only the shape and the dtype are read.
         read = [] if name in _SIZES | FILLED else node.all_input_nodes[: 1 if name in CONVERTED else None]
         if name == "placeholder" or (name != "output" and any(operand in found for operand in read)):
