@@ -66,7 +66,7 @@ def seen_in(folder: Path, line: str) -> Watched:
         ("os.access(here / 'absent', os.R_OK)", lambda folder: (folder / "absent").mkdir()),
         ("import helper", lambda folder: (folder / "helper.py").write_text("x = 2")),
         ("import package.inner", lambda folder: (folder / "package" / "inner.py").write_text("x = 2")),
-        ("import colorsys", lambda folder: (folder / "colorsys.py").write_text("")),
+        ("import poplib", lambda folder: (folder / "poplib.py").write_text("")),
         ("list(here.glob('*.pt'))", lambda folder: (folder / "new.pt").write_bytes(b"")),
         ("os.listdir(here)", lambda folder: (folder / "helper.py").rename(folder / "other.py")),
         ("pass", lambda folder: (folder / "program.py").write_text("x = 2")),
