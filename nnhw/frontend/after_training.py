@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
@@ -103,14 +104,28 @@ def sensitivity(
     InputError, or ProblemList with several of them: what `quantize` raises; labels that do not fit the images.
     """
     counts = checked_bits(bits)
-    made, _ = quantized(model, data, 8, 8, example_input=example_input)
+    classes = None if labels is None else _classes(labels, data)
     problems: list[NnhwError] = []
     shape = None if example_input is None else list(example_input.shape[1:])
+    # Read once, as a loader may give its images in another order each time.
     batches = batches_of(data, "calibration data", problems, shape, whole=labels is not None)
     raise_all(problems)
-    dtype = next((value.dtype for value in made.parameters()), torch.float32)
     images = sum(map(len, batches))
-    classes = None if labels is None else torch.as_tensor(labels).reshape(-1)
     if classes is not None and len(classes) != images:
         raise InputError(f"labels need one number for each of the {images} images, got {len(classes)}")
+    made, _ = quantized(model, batches, 8, 8, example_input=example_input)
+    dtype = next((value.dtype for value in made.parameters()), torch.float32)
     return measure(made, [batch.to(dtype) for batch in batches], counts, classes)
+
+
+def _classes(labels: Any, data: Any) -> Tensor:
+    """Return labels [N]. Raises: InputError for what are none, or do not go with the images one by one."""
+    if not isinstance(data, Tensor | np.ndarray):
+        raise InputError(f"labels go with images in one array, whose order is known, got {type(data).__name__} as data")
+    try:
+        classes = torch.as_tensor(labels)
+    except (TypeError, ValueError, RuntimeError):
+        classes = torch.empty(0)
+    if classes.ndim != 1 or classes.is_floating_point() or not len(classes):
+        raise InputError("labels need whole numbers [N], one for each image")
+    return classes

@@ -1,4 +1,4 @@
-"""Files that torch's own C++ reads, of which Python's events do not tell."""
+"""What torch's own C++ asks the system for, of which Python's events do not tell."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+
+_UNSEEN = (
+    *((torch.jit, "load"), (torch, "from_file"), (torch.UntypedStorage, "from_file")),
+    *((torch, "seed"), (torch.random, "seed")),
+)
+"""What reads a file of which no path is known, or the system's randomness."""
 
 
 @contextmanager
@@ -30,7 +36,7 @@ def watched_reads(read: Callable[[Any], object], hide: Callable[[str], object]) 
 
     with ExitStack() as patched:
         patched.enter_context(patch.object(torch._C, "PyTorchFileReader", Reader))
-        for owner, name in ((torch.jit, "load"), (torch, "from_file"), (torch.UntypedStorage, "from_file")):
+        for owner, name in _UNSEEN:
             patched.enter_context(patch.object(owner, name, _hiding(getattr(owner, name), name, hide)))
         yield
 

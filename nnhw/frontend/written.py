@@ -18,15 +18,12 @@ from torch.export import ExportedProgram
 
 from nnhw.errors import CaptureError, ExactnessError
 from nnhw.nn.functional import along_axis
-from nnhw.nn.written.rewriting import Marked, mark, may_quantize
+from nnhw.nn.written.rewriting import NEAR, Marked, mark, may_quantize
 
 from .archive import random_input
 from .evaluation import Evaluation, Evaluator, QuantizerCall
 from .export import exported_again, fitting, has_loop, opened
 from .locations import Lines, location_of
-
-_NEAR = 0.25
-"""Share of the scale by which a value may miss its code before it counts as none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +121,7 @@ class WrittenEvaluator(Evaluator):
         scale = along_axis(format.scale, value, format.axis)
         codes = torch.round(value / scale)
         apart = (value - codes * scale).abs()
-        if not bool(((apart <= _NEAR * scale) & (format.low <= codes) & (codes <= format.high)).all()):
+        if not bool(((apart <= NEAR * scale) & (format.low <= codes) & (codes <= format.high)).all()):
             raise ExactnessError(
                 f"'{marked.name}' was found to be codes {format.low}..{format.high} of the scale "
                 f"{float(format.scale[0]):.6g}, but is none of them; this is a mistake of nnhw, please report the model"
@@ -144,6 +141,7 @@ class _Watching(fx.Interpreter):
 
     def __init__(self, module: fx.GraphModule, evaluator: WrittenEvaluator, calls: list[QuantizerCall]) -> None:
         super().__init__(module)
+        self.extra_traceback = False
         self._evaluator, self._calls = evaluator, calls
 
     def run_node(self, n: fx.Node) -> Any:

@@ -19,6 +19,8 @@ from .ops import (
     Conv2d,
     Dequantize,
     FixedSoftmax,
+    Greater,
+    GreaterEqual,
     LastStep,
     Linear,
     LogSoftmax,
@@ -28,9 +30,11 @@ from .ops import (
     Rescale,
     ReverseSteps,
     Scan,
+    Sign,
     Softmax,
     SumPool2d,
     WeightedSum,
+    Where,
 )
 from .ops.base import along_shape
 from .ops.elementwise import Binary
@@ -39,6 +43,10 @@ _OWN_ROUNDINGS = 8
 """Roundings of one op at most: the operations of its formula, and the error of a library function in it."""
 _MOVED = ("max_pool2d", "pad", "upsample", "concat", "flatten", "reshape", "permute", "slice")
 """Ops that only move elements, so that bounds move in the same way."""
+
+_HALF = 0.5
+_EXACT = (Greater, GreaterEqual, Sign)
+"""Ops whose results are a few whole numbers, which nothing rounds."""
 
 Values = Mapping[str, np.ndarray]
 
@@ -124,22 +132,36 @@ class _Analysis:
         if isinstance(op, Scan):
             return np.full_like(self._values[node.name], np.inf)
         errors = [self.bounds[name] for name in node.inputs]
-        if isinstance(op, LastStep):
-            last: np.ndarray = errors[0].reshape(len(self._values[node.name]), -1, *node.type.shape)[:, -1]
-            return last
-        if isinstance(op, AsSteps):
-            return errors[0].reshape(self._values[node.name].shape)
-        if isinstance(op, ReverseSteps):
-            # Steps are folded into the batch, so their order is not known here: take the greatest bound for all.
-            return np.full_like(errors[0], errors[0].max())
+        if isinstance(op, LastStep | AsSteps | ReverseSteps):
+            return self._of_steps(node, errors[0])
         if op.name in _MOVED:
             return op.evaluate(*errors)
         if isinstance(op, Softmax | LogSoftmax):
             return self._along_axis(op, inputs[0], errors[0])
         if isinstance(op, BatchNorm):
             return self._batch_norm(op, inputs, errors[0])
+        return self._of_elements(op, inputs, errors)
+
+    def _of_elements(self, op: Op, inputs: list[np.ndarray], errors: list[np.ndarray]) -> np.ndarray:
+        """Bound a function of single elements."""
+        if isinstance(op, Where):
+            # A condition is 0 or 1, and undecided where its bound reaches halfway.
+            errors = [np.where(errors[0] < _HALF, 0.0, errors[0]), *errors[1:]]
+        carried = _carried(op, inputs, errors)
+        if isinstance(op, _EXACT):
+            return carried
         sized = inputs if isinstance(op, Binary) else inputs[:1]
-        return _carried(op, inputs, errors) + self._unit * _size(op.evaluate(*inputs), *sized)
+        return carried + self._unit * _size(op.evaluate(*inputs), *sized)
+
+    def _of_steps(self, node: Node, error: np.ndarray) -> np.ndarray:
+        """Bound the steps of a sequence, which are folded into the batch."""
+        if isinstance(node.op, LastStep):
+            last: np.ndarray = error.reshape(len(self._values[node.name]), -1, *node.type.shape)[:, -1]
+            return last
+        if isinstance(node.op, AsSteps):
+            return error.reshape(self._values[node.name].shape)
+        # The order of steps is not known here: take the greatest bound for all.
+        return np.full_like(error, error.max())
 
     def _along_axis(self, op: Softmax | LogSoftmax, x: np.ndarray, error: np.ndarray) -> np.ndarray:
         # If each x is off by e at most, numerator and sum change by factors of at most exp(e): a share by exp(2 e).

@@ -18,7 +18,7 @@ class LayerBits:
 
     Parameters
     ----------
-    given: a number, or numbers by patterns as of `fnmatch`, of which the first that matches counts.
+    given: a number, or numbers by patterns as of `fnmatch`, of which the first that matches counts; '*' comes last.
     name: of the argument, for messages.
     """
 
@@ -29,6 +29,10 @@ class LayerBits:
 
     def problems(self) -> Iterator[InputError]:
         """Yield what is wrong with the numbers, and with a rule that leaves layers without."""
+        for pattern in self._rules:
+            if not isinstance(pattern, str):
+                yield InputError(f"{self._name} needs names of layers as its keys, got {pattern!r}")
+                return
         for pattern, bits in self._rules.items():
             if isinstance(bits, bool) or not isinstance(bits, int) or not WIDTH_MIN <= bits <= WIDTH_MAX:
                 where = "" if pattern == "*" and len(self._rules) == 1 else f" of '{pattern}'"
@@ -36,11 +40,12 @@ class LayerBits:
                     f"{self._name}{where} must be a whole number from {WIDTH_MIN} to {WIDTH_MAX}, got {bits!r}"
                 )
         if "*" not in self._rules:
-            yield InputError(f"{self._name} by layers needs an entry '*' for all others, such as {{'*': 8}}")
+            yield InputError(f"{self._name} needs an entry '*' for the remaining layers, such as {{'*': 8}}")
 
     def of(self, layer: str) -> int:
         """Return the bits of a layer."""
-        pattern = next((pattern for pattern in self._rules if fnmatchcase(layer, pattern)), "*")
+        others = (pattern for pattern in self._rules if pattern != "*")
+        pattern = next((pattern for pattern in others if fnmatchcase(layer, pattern)), "*")
         self._used.add(pattern)
         return self._rules[pattern]
 
@@ -54,7 +59,9 @@ class LayerBits:
         named = ", ".join(f"'{layer}'" for layer in layers)
         for pattern in self._rules:
             if pattern not in self._used and pattern != "*":
-                yield InputError(f"{self._name} has an entry '{pattern}', which is no layer's; there are {named}")
+                yield InputError(
+                    f"{self._name} names '{pattern}', but no layer without a quantizer matches; there are {named}"
+                )
 
     @property
     def least(self) -> int:

@@ -9,6 +9,9 @@ from torch import Tensor, nn
 
 from nnhw.errors import InputError
 
+from .functional import quantize
+from .quantizers import PER_TENSOR
+
 OBSERVERS_HOMES = ("torch.ao.quantization.", "torchao.")
 """Packages of observers and fake quantizers. Their classes are known by name, as torchao need not be installed."""
 
@@ -36,6 +39,12 @@ class FrozenFakeQuantize(nn.Module):
         """Round `x` to the numbers of its codes; shape and dtype stay."""
         if not self.is_on:
             return x
+        if x.dtype == torch.float64:
+            # torch's own kernels multiply in float32, whatever the dtype.
+            axis = PER_TENSOR if self.axis is None else self.axis
+            options = self.low, self.high, axis, False, "half_even", True, False
+            made: Tensor = quantize(x, self._scale, self._zero_point.to(torch.float32), *options)
+            return made
         if self.axis is None:
             one, zero = float(self._scale), int(self._zero_point)
             return torch.fake_quantize_per_tensor_affine(x, one, zero, self.low, self.high)
@@ -48,13 +57,13 @@ class FrozenFakeQuantize(nn.Module):
 
 def freeze(model: nn.Module) -> nn.Module:
     """Replace torch's fake quantizers in a model by what they compute now; return the model, which is changed."""
-    if is_fake(model):
+    if is_fake(model) and _is_plain(model):
         return FrozenFakeQuantize(model)
     frozen: dict[nn.Module, FrozenFakeQuantize] = {}
     for module in list(model.modules()):
         # One module may have several names, as where values share a scale.
         for name, child in list(module._modules.items()):
-            if child is not None and is_fake(child):
+            if child is not None and is_fake(child) and _is_plain(child):
                 module._modules[name] = frozen.setdefault(child, FrozenFakeQuantize(child))
     return model
 
@@ -62,6 +71,12 @@ def freeze(model: nn.Module) -> nn.Module:
 def unfit(model: nn.Module) -> Iterator[InputError]:
     """Yield a problem for each kind of fake quantizer that has no fixed codes."""
     fakes = {name or "the model itself": module for name, module in model.named_modules() if is_fake(module)}
+    if found := [name for name, fake in fakes.items() if not _is_plain(fake)]:
+        yield InputError(
+            f"'{found[0]}' of the model is a {type(fakes[found[0]]).__name__}, which computes something else than "
+            f"torch's FakeQuantize; use that, or write a module of your own with torch.round and torch.clamp"
+        )
+        return
     if found := [name for name, fake in fakes.items() if bool(getattr(fake, "is_dynamic", False))]:
         yield InputError(
             f"'{found[0]}' of the model chooses its scale at run time, and an accelerator has fixed ones; use "
@@ -79,6 +94,12 @@ def is_fake(module: nn.Module) -> bool:
     bases = (base for base in type(module).__mro__ if base.__name__ == "FakeQuantizeBase")
     own = any(base.__module__.startswith(OBSERVERS_HOMES) for base in bases)
     return own and hasattr(module, "activation_post_process")
+
+
+def _is_plain(fake: nn.Module) -> bool:
+    """Return whether a fake quantizer computes what torch's own classes do, and not something of its own."""
+    home = getattr(type(fake).forward, "__module__", "")
+    return home.startswith(OBSERVERS_HOMES) and hasattr(fake, "is_per_channel")
 
 
 def _has_seen(fake: nn.Module) -> bool:

@@ -520,9 +520,11 @@ class QuantizerPlan:
 
     @property
     def weighted(self) -> list[str]:
-        """Names of the layers that have weights."""
-        nodes = (node for node in self._graph.nodes if node in self._values - self._mixing.products)
-        return list(dict.fromkeys(layer_of(node) for node in nodes if self._name(node) in WEIGHTED | RECURRENT))
+        """Names of the layers that have weights without a quantizer of their own."""
+        nodes = [node for node in self._graph.nodes if node in self._values - self._mixing.products]
+        own = {node for node, (weights, _) in self._weights.items() if self._name(weights) in CODES}
+        found = (node for node in nodes if self._name(node) in WEIGHTED | RECURRENT and node not in own)
+        return list(dict.fromkeys(map(layer_of, found)))
 
     @property
     def coded(self) -> list[str]:
@@ -539,13 +541,13 @@ class QuantizerPlan:
         for node in list(self._graph.nodes):
             if node not in self._values - self._mixing.products or self._name(node) not in WEIGHTED:
                 continue
-            own = bits.of(layer_of(node))
             if node.op == "call_module":
                 layer = self._graph_module.get_submodule(str(node.target))
                 if not isinstance(layer, QuantLayer):
+                    own = bits.of(layer_of(node))
                     self._graph_module.set_submodule(str(node.target), _quantized_layer(layer, own))
-            else:
-                self._quantize_weights(node, own)
+            elif self._name(self._weights[node][0]) not in CODES:
+                self._quantize_weights(node, bits.of(layer_of(node)))
 
     def replace_loops(self, weight_bits: LayerBits, act_bits: LayerBits, batches: list[Tensor]) -> None:
         """Replace recurrent layers by quantized ones, and run all data to observe formats without a fixed range."""
@@ -564,8 +566,6 @@ class QuantizerPlan:
     def _quantize_weights(self, node: fx.Node, bits: int) -> None:
         """Insert a quantizer between a function and its weights; functions with the same weights share it."""
         weights, axis = self._weights[node]
-        if self._name(weights) in CODES:
-            return
         if (weights, axis) not in self._quantized:
             tensor = self._constants[weights]
             quantizer = weight_quantizer(tensor, bits, PER_TENSOR if axis is None else axis % tensor.ndim)

@@ -19,6 +19,7 @@ from .kinds import WEIGHTED, operation
 from .linear import QuantLayer
 from .quantizer_plan import layer_of
 from .quantizers import Quantizer
+from .written.watching import computed
 
 LEAST_DB, MOST_DB = -99.0, 99.0
 """What a ratio of nothing to noise, and of a signal to no noise, is shown as."""
@@ -100,6 +101,8 @@ def measure(made: fx.GraphModule, batches: Sequence[Tensor], bits: Sequence[int]
 
 def checked_bits(bits: Sequence[int] | int) -> list[int]:
     """Return the numbers of bits to try. Raises: InputError, or ProblemList, for numbers that are none."""
+    if not isinstance(bits, int | list | tuple | range):
+        raise InputError(f"bits needs a whole number, or several as in (4, 2), got {bits!r}")
     counts = [bits] if isinstance(bits, int) else list(bits)
     raise_all([problem for count in counts for problem in LayerBits(count, "bits").problems()])
     if not counts:
@@ -111,7 +114,7 @@ def _layers(
     made: fx.GraphModule, batch: Tensor
 ) -> Iterator[tuple[str, Tensor, Quantizer, Callable[[Quantizer], None]]]:
     """Yield the name of each layer with quantized weights, the weights, their quantizer, and what replaces that."""
-    modules = dict(made.named_modules())
+    modules, depends = dict(made.named_modules()), computed(made.graph)
     interpreter = fx.Interpreter(made, garbage_collect_values=False)
     with torch.no_grad():
         interpreter.run(batch.clone())
@@ -123,7 +126,7 @@ def _layers(
             yield layer_of(node), weight.detach(), quantizer, _setter(module, "weight_quant")
         elif isinstance(module, Quantizer):
             readers = [user for user in node.users if operation(user, modules) in WEIGHTED and user.args[1] is node]
-            if readers:
+            if readers and node not in depends:
                 parent, _, name = str(node.target).rpartition(".")
                 weight = interpreter.env[node.args[0]]
                 yield layer_of(readers[0]), weight, module, _setter(made.get_submodule(parent), name)
@@ -136,8 +139,8 @@ def _setter(module: nn.Module, name: str) -> Callable[[Quantizer], None]:
 def _outputs(made: fx.GraphModule, batches: Sequence[Tensor]) -> Tensor:
     with torch.no_grad():
         results = [made(batch.clone()) for batch in batches]
-    if not all(isinstance(result, Tensor) for result in results):
-        raise InputError(f"sensitivity needs one tensor of outputs, got {type(results[0]).__name__}")
+    if not all(isinstance(result, Tensor) and result.ndim == 2 for result in results):
+        raise InputError(f"sensitivity needs one tensor of outputs [N, outputs], got {_shown(results[0])}")
     return torch.cat(results).double()
 
 
@@ -150,3 +153,7 @@ def _sqnr_db(whole: Tensor, outputs: Tensor) -> float:
 
 def _accuracy(outputs: Tensor, labels: Tensor) -> float:
     return float((outputs.argmax(dim=1) == labels).double().mean())
+
+
+def _shown(result: Any) -> str:
+    return f"a tensor of shape {list(result.shape)}" if isinstance(result, Tensor) else type(result).__name__

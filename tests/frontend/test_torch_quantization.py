@@ -132,3 +132,36 @@ def test_weights_changed_behind_convert_are_read() -> None:
     weight, bias = model.fc.weight(), model.fc.bias()
     model.fc.set_weight_bias(torch.quantize_per_tensor(-weight.dequantize(), 0.02, 0, torch.qint8), bias)
     assert (run(capture(model, images(4)), images(4).numpy())[0] != first).any()
+
+
+class Doubling(ao.FakeQuantize):
+    """A fake quantizer that computes something of its own."""
+
+    def forward(self, X: Tensor) -> Tensor:
+        """Return twice what torch's returns."""
+        result: Tensor = 2 * super().forward(X)
+        return result
+
+
+def test_a_fake_quantizer_with_its_own_forward_is_refused() -> None:
+    torch.manual_seed(6)
+    layers = nn.Sequential(Doubling(), nn.Flatten(), nn.Linear(64, 3))
+    layers(images())
+    with pytest.raises(NnhwError) as caught:
+        capture(layers.eval(), images(2))
+    assert "is a Doubling, which computes something else than torch's FakeQuantize" in str(caught.value)
+
+
+def test_functions_that_torch_rounds_on_int8_are_refused() -> None:
+    class Leaky(Network):
+        def forward(self, x: Tensor) -> Tensor:
+            """[N, 1, 8, 8] --> [N, 5]."""
+            x = self.pool(nn.functional.leaky_relu(self.conv(self.quant(x)), 0.3))
+            result: Tensor = self.dequant(self.fc(self.mean(x).flatten(1)))
+            return result
+
+    model = Leaky().train()
+    model.qconfig = ao.get_default_qat_qconfig("x86")  # type: ignore[assignment]
+    with pytest.raises(NnhwError) as caught:
+        capture(ao.convert(trained(ao.prepare_qat(model))), images(2))
+    assert "torch's operator 'leaky_relu' on int8 tensors is not supported" in str(caught.value)

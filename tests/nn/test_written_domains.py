@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.export import Dim
+from torch.nn import functional
 
 from nnhw.frontend.export import opened
 from nnhw.nn.written.cancelling import cancel
@@ -102,6 +103,29 @@ MANY: dict[str, Function] = {
 @pytest.mark.parametrize("name", MANY)
 def test_many_numbers_are_not_few(name: str) -> None:
     assert isinstance(domain_of(MANY[name])[0], Between)
+
+
+HELD: dict[str, Function] = {
+    "other elements": lambda x: torch.round((lambda a: a[0] - torch.relu(a[1]))(torch.cat([x, -x], 1).chunk(2, 1))),
+    "a square by itself": lambda x: torch.round((x * x - 3 * x.abs()).clamp(-2, 9)),
+    "a square of what has bounds": lambda x: torch.round((torch.sigmoid(x) - 0.5) * (torch.sigmoid(x) - 0.5) * 16),
+    "a divisor through 0": lambda x: torch.round(x.clamp(1, 2) * 2 / torch.tanh(x)),
+    "threshold": lambda x: torch.round(functional.threshold(x.clamp(-1, 5), 0.1, 20.0)),
+    "a falling leak": lambda x: torch.round(functional.leaky_relu(x.clamp(-2, 2), -2.0)),
+    "the constant first": lambda x: torch.round(torch.maximum(torch.tensor(1.0), x).clamp(max=2.5)),
+    "a quotient in float32": lambda x: torch.floor(x.clamp(0, 1.4) / torch.tensor(0.2)),
+    "one number in an array": lambda x: torch.round(torch.minimum(torch.relu(x), torch.full((1,), 2.0))),
+}
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_every_number_that_comes_is_held(name: str) -> None:
+    domain, given = domain_of(HELD[name])
+    low, high = domain.bounds
+    assert low <= float(given.min())
+    assert float(given.max()) <= high
+    if isinstance(domain, Few):
+        assert (given.reshape(-1, 1).double() == domain.numbers.double()).any(dim=1).all()
 
 
 def test_steps_without_bounds_are_known() -> None:

@@ -101,11 +101,26 @@ def is_state(path: str, state: str) -> bool:
 def surroundings() -> list[Any]:
     """Return what else a program may be told: its arguments, environment, machine, and the packages' versions."""
     folders = sorted({*_installed(), *(path for path in sys.path if os.path.isdir(path))})
-    infos = [sorted(name for name in os.listdir(folder) if name.endswith("-info")) for folder in folders]
+    # With the time of their records, which another installation of the same version changes.
+    infos = [
+        sorted(
+            (name, _time_of(os.path.join(folder, name, "RECORD")))
+            for name in os.listdir(folder)
+            if name.endswith("-info")
+        )
+        for folder in folders
+    ]
     return [
         [sys.version, sys.argv, sys.path, os.getcwd(), sorted(os.environ.items())],
         [list(platform.uname()), os.cpu_count(), folders, infos],
     ]
+
+
+def _time_of(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0
 
 
 @contextmanager
@@ -129,6 +144,7 @@ def watched(seen: Watched) -> Iterator[None]:
             )
             for chance in ((os, "urandom"), (random, "_urandom")):
                 patched.enter_context(patch.object(*chance, _drawing(getattr(*chance), seen)))
+            patched.enter_context(patch.object(random.Random, "seed", _seeding(random.Random.seed, seen)))
             _current = seen
             yield
     finally:
@@ -154,6 +170,12 @@ def _hear(event: str, arguments: tuple[Any, ...]) -> None:
         return
     if event == "open":
         _hear_open(seen, *arguments)
+    elif event == "import":
+        # Also one that fails: a file of this name that is there next time would be imported.
+        top = str(arguments[0]).partition(".")[0]
+        folders = [folder or os.getcwd() for folder in sys.path]
+        outside = [_absolute(folder) for folder in folders if not _is_installed(_absolute(folder))]
+        seen.paths |= {os.path.join(folder, top + end) for folder in outside for end in ("", ".py")}
     elif event in ("os.listdir", "os.scandir"):
         folder = arguments[0]
         # Those of imports are answered by what is imported: see `_add_modules`.
@@ -198,6 +220,17 @@ def _drawing(function: Callable[[int], bytes], seen: Watched) -> Callable[[int],
         return function(count)
 
     return draw
+
+
+def _seeding(function: Callable[..., Any], seen: Watched) -> Callable[..., Any]:
+    """Return a function that seeds a generator, and notes where no seed is given."""
+
+    def seed(self: random.Random, a: Any = None, *rest: Any) -> Any:
+        if a is None:
+            seen.reasons.add("it draws random numbers without a seed")
+        return function(self, a, *rest)
+
+    return seed
 
 
 def _add_modules(seen: Watched) -> None:

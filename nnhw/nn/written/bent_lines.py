@@ -24,7 +24,7 @@ _KINKS: Mapping[str, Callable[[Sequence[object]], list[float]]] = {
     ),
 }
 """Operations that bend --> the numbers of their operand at which they do, from their other arguments."""
-_FLAT = 1e-9
+_FLAT = 2.0**-48
 """Slope, relative to the greatest value, that is one of rounding."""
 
 Points = Tensor
@@ -46,15 +46,18 @@ def bent(
     compute: calls the operator with numbers for these operands.
     """
     name = operation(node, {})
-    product = name in ("mul", "div") and (len(operands) > 1 or node.args[0] is not operands[0][0])
+    read = [arg for arg in node.args if any(arg is operand for operand, _ in operands)]
+    product = name in ("mul", "div") and (len(read) > 1 or node.args[0] is not operands[0][0])
+    if "rounding_mode" in node.kwargs:
+        return None
     if (name not in _SUMS and name not in _KINKS) or product:
         return None
     places = torch.cat([points[0] for _, points in operands])
     if name in _KINKS:
-        if len(operands) > 1:
+        if len(read) > 1:
             return None
-        known = [float(constants[arg]) if arg in constants else arg for arg in node.args[1:]]  # type: ignore[index]
-        known += [float(constants[arg]) if arg in constants else arg for arg in node.kwargs.values()]  # type: ignore[index]
+        others = [arg for arg in (*node.args, *node.kwargs.values()) if arg is not operands[0][0]]
+        known = [float(constants[arg].reshape(-1)[0]) if arg in constants else arg for arg in others]  # type: ignore[index]
         places = torch.cat([places, *(_crossings(operands[0][1], level) for level in _KINKS[name](known))])
     # A place beyond the outermost bend on either side tells the slope there.
     places = torch.unique(places)

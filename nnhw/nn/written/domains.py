@@ -26,6 +26,8 @@ from .watching import copied, only_computes, widened
 
 _WIDE = 32
 """Bits of integers to which a value is cast that is known to have no bounds."""
+_BEYOND = 2.0**-20
+"""Share by which roundings of float32 may move the end of a range."""
 MOST = 1 << 16
 """Most numbers that a value may have and still be one of few: codes of 16 bits."""
 
@@ -108,7 +110,7 @@ _RISING = frozenset(
     {
         *("relu", "relu6", "hardtanh", "clamp", "clamp_min", "clamp_max", "clip", "sigmoid", "tanh", "hardsigmoid"),
         *("add", "sub", "mul", "div", "neg", "rsub", "exp", "sqrt", "softplus", "elu", "leaky_relu", "maximum"),
-        *("minimum", "atan", "erf", "abs", "square", "hardshrink", "softshrink", "threshold"),
+        *("minimum", "atan", "erf", "abs", "square", "hardshrink", "softshrink"),
     }
 )
 """Operations of which bounds follow from the corners of the operands' bounds; `_corners` adds 0 where they turn."""
@@ -198,15 +200,15 @@ def _function(
     call, given = _Called(node, constants), [found[operand] for operand in operands]
     # Constants that differ by channel give each channel numbers of its own.
     if any(not _is_one_number(constants[operand]) for operand in node.all_input_nodes if operand in constants):
-        return _bounded(call, name, operands, given)
+        return _bounded(call, node, name, operands, given)
     few = [one for one in given if isinstance(one, Few)]
     if len(few) == len(given):
         return _evaluated(call, operands, few)
     if len(given) == 1 and isinstance(given[0], Steps):
-        return _stepped(call, name, operands[0], given[0])
+        return _stepped(call, node, name, operands[0], given[0])
     if name == "where" and node.args[0] in operands:
         return _chosen(node, found, constants)
-    return _bent(node, operands, given, call, constants) or _bounded(call, name, operands, given)
+    return _bent(node, operands, given, call, constants) or _bounded(call, node, name, operands, given)
 
 
 def _bent(
@@ -283,8 +285,14 @@ def _signs(given: Domain) -> Domain:
 
 
 def _rounded(node: fx.Node, given: Domain) -> Domain:
-    """Return the integers between the roundings of two bounds."""
-    ends = node.target(torch.tensor(given.bounds, dtype=torch.float64))  # type: ignore[operator]
+    """Return the integers between the roundings of two bounds.
+
+    In the model's own precision a value may lie a little beyond a bound that was computed in float64, unless that is a
+    whole number.
+    """
+    low, high = given.bounds
+    reach = [0.0 if math.isinf(end) or end == round(end) else abs(end) * _BEYOND for end in (low, high)]
+    ends = node.target(torch.tensor([low - reach[0], high + reach[1]], dtype=torch.float64))  # type: ignore[operator]
     return _steps(1.0, 0.0, float(ends[0]), float(ends[1]))
 
 
@@ -305,12 +313,13 @@ def multiples(step: float, offset: float, first: int, last: int) -> Domain:
     return Few(torch.arange(first, last + 1, dtype=torch.float64) * step + offset)
 
 
-def _stepped(call: _Called, name: str, operand: fx.Node, given: Steps) -> Domain:
+def _stepped(call: _Called, node: fx.Node, name: str, operand: fx.Node, given: Steps) -> Domain:
     """Return what a function makes of the multiples of a step: a stretched or moved step, or one with bounds."""
-    if name in _ROUNDINGS and given.step == 1 and given.offset == int(given.offset):
+    plain = len(node.args) == 1 and not node.kwargs
+    if name in _ROUNDINGS and plain and given.step == 1 and given.offset == int(given.offset):
         return given
-    if name in CASTS:
-        return given
+    if (name in _ROUNDINGS and not plain) or "rounding_mode" in node.kwargs:
+        return Between()
     try:
         zero, one, two = call({operand: torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64)}).double().tolist()
     except (RuntimeError, ValueError):
@@ -326,13 +335,15 @@ def _stepped(call: _Called, name: str, operand: fx.Node, given: Steps) -> Domain
             ends = [end for end in (low, high) if not bool((inner.numbers == end).any())]
             return _few(torch.cat([inner.numbers, torch.tensor(ends, dtype=torch.float64)]))
         return inner
-    return _bounded(call, name, [operand], [given])
+    return _bounded(call, node, name, [operand], [given])
 
 
-def _bounded(call: _Called, name: str, operands: Sequence[fx.Node], given: Sequence[Domain]) -> Domain:
+def _bounded(call: _Called, node: fx.Node, name: str, operands: Sequence[fx.Node], given: Sequence[Domain]) -> Domain:
     """Return the bounds of an operation that rises or falls along each operand."""
-    if name not in _RISING:
+    if not _rises(node, name, operands, given):
         return Between()
+    if name == "mul" and list(node.args[:2]).count(operands[0]) > 1:
+        name = "square"
     corners = [[*one.bounds, *([0.0] if name in _TURNING else [])] for one in given]
     if name in _TURNING and not corners[0][0] <= 0 <= corners[0][1]:
         corners[0].pop()
@@ -343,6 +354,21 @@ def _bounded(call: _Called, name: str, operands: Sequence[fx.Node], given: Seque
         return Between()
     every = torch.cat([end.reshape(-1) for end in ends])
     return Between() if bool(torch.isnan(every).any()) else Between(float(every.min()), float(every.max()))
+
+
+def _rises(node: fx.Node, name: str, operands: Sequence[fx.Node], given: Sequence[Domain]) -> bool:
+    """Return whether an operation with these arguments rises or falls along each of its operands."""
+    if name not in _RISING or "rounding_mode" in node.kwargs:
+        return False
+    if name in ("elu", "softplus"):
+        return len(node.args) == 1 and not node.kwargs
+    if name == "leaky_relu":
+        slope = node.args[1] if len(node.args) > 1 else node.kwargs.get("negative_slope", 0.01)
+        return isinstance(slope, int | float) and slope >= 0
+    if name == "div" and node.args[1] in operands:
+        low, high = given[operands.index(node.args[1])].bounds  # type: ignore[arg-type]
+        return node.args[0] is not node.args[1] and (low > 0 or high < 0)
+    return True
 
 
 def _chosen(node: fx.Node, found: Mapping[fx.Node, Domain], constants: Mapping[fx.Node, Tensor]) -> Domain:
@@ -400,6 +426,9 @@ def _moved(node: fx.Node, name: str, found: Mapping[fx.Node, Domain]) -> Domain:
     """Return the numbers of elements that only move; a border adds its own."""
     # What follows the first operand are sizes.
     given = found.get(node.args[0], Between())  # type: ignore[arg-type]
+    if isinstance(given, Between):
+        # Its elements are at other places than those of the value that it is a function of.
+        given = Between(given.low, given.high)
     if name not in ("pad", "constant_pad_nd"):
         return given
     value: Any = node.args[2] if len(node.args) > 2 and name == "constant_pad_nd" else node.kwargs.get("value")

@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from nnhw.errors import CaptureError
 from nnhw.nn.functional import quantize
+from nnhw.nn.kinds import MOVES
 from nnhw.nn.quantizers import PER_TENSOR
 
 _HOMES = ("torch.ao.nn.quantized.", "torch.ao.nn.intrinsic.quantized.", "torch.nn.quantized.")
@@ -41,6 +42,10 @@ _FORMATS = {
 """Functions whose results have a format of their own: scale and zero point of quint8."""
 _AVERAGES = ("avg_pool1d", "avg_pool2d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "mean")
 """Functions whose results are rounded to codes of the format of their operand."""
+_KEEPS = frozenset(
+    {"relu", "max_pool1d_with_indices", "max_pool2d_with_indices", "getitem", "get", "cat", "boolean_dispatch"}
+)
+"""Other functions whose results are codes of their operand, or zero."""
 _QUANTIZE = torch.quantize_per_tensor
 _DEQUANTIZE = (Tensor.dequantize, torch.dequantize)
 
@@ -164,15 +169,22 @@ class _Int8AsFloats(TorchFunctionMode):
             return args[0].view_as(args[0])
         if name in ("q_scale", "q_zero_point"):
             return formats[0].scale if name == "q_scale" else formats[0].zero_point
-        result = func(*args, **given)
-        if not isinstance(result, Tensor) or not result.is_floating_point():
+        return self._followed(name, func(*args, **given), formats[0])
+
+    def _followed(self, name: str, result: Any, format: Format) -> Any:
+        """Return the result of a function of floats on codes, whose format is noted. Raises: CaptureError."""
+        parts = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+        if not parts:
             return result
-        plain = name.rstrip("_")
+        plain = name.strip("_") if name.startswith("__") else name.rstrip("_")
+        if plain not in MOVES | _KEEPS and plain not in _FORMATS and plain not in _AVERAGES:
+            raise _unsupported(plain)
         if plain in _FORMATS:
             return self._kept(plain, Format(*_FORMATS[plain]), result)
         if plain in _AVERAGES:
-            return self._kept(plain, formats[0], result)
-        self._formats[id(result)] = result, formats[0]
+            return self._kept(plain, format, result)
+        for part in parts:
+            self._formats[id(part)] = part, format
         return result
 
     def _kept(self, name: str, format: Format, x: Tensor) -> Tensor:
@@ -212,7 +224,7 @@ class _Int8AsFloats(TorchFunctionMode):
 
 def _unsupported(name: str) -> CaptureError:
     return CaptureError(
-        f"torch's int8 operator quantized::{name} is not supported; quantize with PT2E (prepare_pt2e, calibrate, "
+        f"torch's operator '{name}' on int8 tensors is not supported; quantize with PT2E (prepare_pt2e, calibrate, "
         f"convert_pt2e), or give the float model to nnhw.quantize"
     )
 

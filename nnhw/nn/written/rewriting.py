@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from nnhw.errors import InputError
+from nnhw.nn.functional import along_axis
 from nnhw.nn.kinds import AVERAGES, CODES, CONCATS, NORMS, PRODUCTS, WEIGHTED, weights_of
 from nnhw.nn.quantizers import PER_TENSOR
 from nnhw.nn.remedies import spelled
@@ -24,6 +26,8 @@ from .domains import MAKES_FEW, Domain, Few, Steps, domains, is_function, multip
 from .lattices import GREATEST_CODE, OFTEN, Lattice, lattice_of, lattice_of_weights
 from .watching import computed, constants_of, name_of, values_of
 
+NEAR = 2.0**-10
+"""Share of the scale by which rounding may move a value from its code."""
 QUANTIZE = torch.ops.nnhw.quantize.default
 _ASSERTIONS = frozenset({"_assert_scalar", "_assert_tensor_metadata"})
 """Notes of torch.export on what it assumes; they compute nothing."""
@@ -144,9 +148,15 @@ def mark(module: fx.GraphModule, images: Tensor, batches: Sequence[Tensor] = ())
         if name_of(node) in _ASSERTIONS:
             module.graph.erase_node(node)
     cancel(module.graph, values_of(module, images))
-    constants = constants_of(module)
     depends = computed(module.graph)
-    found = domains(module, constants, depends)
+    # Integers and conditions become floats of the default dtype.
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        constants = constants_of(module)
+        found = domains(module, constants, depends)
+    finally:
+        torch.set_default_dtype(default)
     open_ended = [node for node in _read_by_layers(module.graph, found, depends) if isinstance(found[node], Steps)]
     if batches:
         found |= _bounded(module, {node: found[node] for node in open_ended}, batches)
@@ -160,7 +170,24 @@ def mark(module: fx.GraphModule, images: Tensor, batches: Sequence[Tensor] = ())
         marked.append(Marked(node.name, format, node not in depends, node not in open_ended))
     module.graph.lint()
     module.recompile()
+    for batch in batches or [images]:
+        _check(module, marked, batch)
     return Marks(tuple(marked), tuple(uneven))
+
+
+def _check(module: fx.GraphModule, marked: Sequence[Marked], images: Tensor) -> None:
+    """Raise InputError where a value is not what it was marked as, for some images."""
+    known = values_of(module, images) if marked else {}
+    names = {one.name: one for one in marked if one.is_bounded}
+    for node in [node for node in known if node.name in names]:
+        format = names[node.name].format
+        made = next(user for user in node.users if user.target == QUANTIZE)
+        apart = (known[made] - known[node]).abs()
+        if not bool((apart <= NEAR * along_axis(format.scale, apart, format.axis)).all()):
+            raise InputError(
+                f"'{node.name}' was found to be codes {format.low}..{format.high} of the scale "
+                f"{float(format.scale[0]):.6g}, but is none of them; this is a mistake of nnhw, please report the model"
+            )
 
 
 def _bounded(
