@@ -22,7 +22,7 @@ AUTO = "auto"
 MOST_SECONDS = 15.0
 """Seconds after which no form of a network is lowered or mapped any more to give advice."""
 LARGEST_SECONDS = 60.0
-"""The largest board has so many: whether the network fits there is the answer that most users need."""
+"""Seconds for the largest board, because most users need that answer."""
 
 
 @dataclass(frozen=True)

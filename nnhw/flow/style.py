@@ -148,7 +148,7 @@ def _streaming(
         sequences=options.sequences,
     )
     if why and accelerator.schedule.interval_cycles <= enough:
-        why += f"; {enough:,} cycles a frame are enough for the link, so no faster engines were sought"
+        why += f"; {enough:,} cycles per frame keep up with the link, so no faster engines were tried"
     return Mapped(accelerator, "streaming", why)
 
 

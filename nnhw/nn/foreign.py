@@ -21,8 +21,8 @@ def foreign(model: nn.Module) -> Iterator[InputError]:
     inside = {observer for module in modules.values() if is_fake(module) for observer in module.children()}
     if found := [name for name, module in modules.items() if _observes(module) and module not in inside]:
         yield InputError(
-            f"'{found[0]}' of the model is a {type(modules[found[0]]).__name__}, which observes, and nothing "
-            f"is quantized yet; call convert_pt2e(model) if prepare_pt2e or prepare_qat_pt2e has made "
+            f"'{found[0]}' of the model is a {type(modules[found[0]]).__name__}, an observer: the "
+            f"model is not quantized yet; call convert_pt2e(model) if prepare_pt2e or prepare_qat_pt2e has made "
             f"it; otherwise take the float model, and {_PT2E}"
         )
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}

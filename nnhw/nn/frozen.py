@@ -17,7 +17,7 @@ OBSERVERS_HOMES = ("torch.ao.quantization.", "torchao.")
 
 
 class FrozenFakeQuantize(nn.Module):
-    """What a fake quantizer of torch computes once it no longer observes.
+    """A fake quantizer of torch with its observer off and its scale fixed.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class FrozenFakeQuantize(nn.Module):
 
 
 def freeze(model: nn.Module) -> nn.Module:
-    """Replace torch's fake quantizers in a model by what they compute now; return the model, which is changed."""
+    """Replace torch's fake quantizers by fixed ones; changes and returns the model."""
     if is_fake(model) and _is_plain(model):
         return FrozenFakeQuantize(model)
     frozen: dict[nn.Module, FrozenFakeQuantize] = {}

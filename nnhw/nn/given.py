@@ -31,8 +31,8 @@ def copied(model: nn.Module) -> nn.Module:
     """Return a copy of a model on the CPU and in eval mode.
 
     `copy.deepcopy` refuses tensors that were computed with a gradient, such as the weights that
-    `torch.nn.utils.prune` and `torch.nn.utils.weight_norm` keep beside their parameters. torch's fake quantizers, which
-    would go on observing, have the scales in the copy that they have now.
+    `torch.nn.utils.prune` and `torch.nn.utils.weight_norm` keep beside their parameters. The copy's fake
+    quantizers are frozen at their current scales.
 
     Raises
     ------

@@ -261,7 +261,9 @@ def test_from_rejects_what_is_no_finished_build(
 def test_example_changes_nothing_but_what_is_in_memories(tmp_path: Path) -> None:
     board, found = load_board("icebreaker"), []
     for name, network in (("one", model), ("two", changed(model))):
-        made = nnhw.build(network, example_input, name=name, out=tmp_path / name, stop_at="map").accelerator
+        made = nnhw.build(
+            network, example_input, name=name, out=tmp_path / name, stop_at="map", fast_for="engine"
+        ).accelerator
         clock = nearest_at_most(board, 48e6)
         design = make_top(lambda hz, made=made: make_linked_device(made, hz, board.uart), board, clock)
         found.append(part(design.rtlil, ICE40))

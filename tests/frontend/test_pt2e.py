@@ -306,7 +306,7 @@ def test_a_model_that_only_observes_is_refused_by_name() -> None:
     for call in (lambda: capture(prepared, images(2, (6,))), lambda: nnhw.quantize(prepared, [images(2, (6,))])):
         with pytest.raises(NnhwError) as caught:
             call()
-        assert "is a HistogramObserver, which observes, and nothing is quantized yet" in str(caught.value)
+        assert "is a HistogramObserver, an observer: the model is not quantized yet" in str(caught.value)
 
 
 def test_tensors_of_torchao_are_refused_by_name() -> None:

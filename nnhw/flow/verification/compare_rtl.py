@@ -194,8 +194,8 @@ def _chosen_frames(accelerator: Accelerator, hardware_bytes: int, frames: int | 
     usual, found = _frames_of(accelerator, USUAL_FRAMES), frames_within(accelerator, hardware_bytes)
     if found < usual:
         progress.note(
-            f"{found} frames instead of {usual} are simulated, as one has {accelerator.schedule.interval_cycles:,} "
-            "cycles; --frames sets another number"
+            f"simulating {found} frames instead of {usual}, because one takes "
+            f"{accelerator.schedule.interval_cycles:,} cycles; use --frames to change that"
         )
     return found
 
@@ -206,7 +206,7 @@ def _find_bench(progress: Progress) -> Simulator | None:
         return find_simulator()
     except ToolError as error:
         Compiler.find()
-        progress.note(f"nothing is simulated in cocotb: {error}")
+        progress.note(f"skipping cocotb: {error}")
         return None
 
 

@@ -1,11 +1,11 @@
-"""Which numbers the values of a traced model can be, from its operations alone: no image is looked at.
+"""The set of numbers that each value of a traced model can take, derived from its operations alone.
 
     round(clamp(x, 0, 1) * 3) / 3      --> 0, 1/3, 2/3, 1
     where(x >= t, a, -a)               --> -a, a
     clamp(round(x / s), -8, 7) * s     --> -8 s .. 7 s
 
-Values that begin as anything become few by rounding, signs and comparisons; what follows is torch's own operator,
-called with all of these numbers in float64.
+Rounding, signs and comparisons make finite sets of unbounded values. On these, torch's own operators are called with all
+numbers, in float64.
 """
 
 from __future__ import annotations
