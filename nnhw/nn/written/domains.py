@@ -4,8 +4,8 @@
     where(x >= t, a, -a)               --> -a, a
     clamp(round(x / s), -8, 7) * s     --> -8 s .. 7 s
 
-Rounding, signs and comparisons make finite sets of unbounded values. On these, torch's own operators are called with all
-numbers, in float64.
+Rounding, signs and comparisons make finite sets of unbounded values. On these, torch's own operators are called with
+all numbers, in float64.
 """
 
 from __future__ import annotations
