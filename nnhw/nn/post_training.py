@@ -175,6 +175,8 @@ def _marked(
     # Its graph of layers is right all the same, and shows what it cannot do.
     except InputError:
         return graph_module, ()
+    if len(made.graph.find_nodes(op="placeholder")) != 1:
+        return graph_module, ()
     few = batches[0][:2].repeat_interleave(3 - len(batches[0][:2]), dim=0)
     marks = mark(made, few, batches)
     raise_all([InputError(one.text(place_of(one.node))) for one in marks.uneven])
