@@ -35,7 +35,7 @@ def load(seed: int = 0) -> tuple[nn.Module, torch.Tensor]:
 def accelerator(style: str, seed: int = 0) -> Accelerator:
     """Return the mapped network of a seed: all have one shape."""
     parts = split(lower(capture_quantizers(*load(seed)).graph))
-    return map_on_board(parts.body, load_board(BOARD), Options(style=style))[0].accelerator
+    return map_on_board(parts.body, load_board(BOARD), Options(style=style, fast_for="engine"))[0].accelerator
 
 
 def hashed(made: Accelerator, clock_hz: int | None = None, **asked: int | str) -> designs.Hashes:
