@@ -21,6 +21,12 @@ from nnhw.passes import lower
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
+@pytest.fixture(autouse=True)
+def _fbgemm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute int8 layers with FBGEMM, whose sums are exact up to the rounding of their last step."""
+    monkeypatch.setattr(torch.backends.quantized, "engine", "fbgemm")
+
+
 class Network(nn.Module):
     """Convolutions with a branch, pooling and a linear layer, between stubs.
 
