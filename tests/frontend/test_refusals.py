@@ -20,7 +20,7 @@ from nnhw.nn.remedies import spelled
 from nnhw.passes import lower
 
 HERE = re.compile(r"test_refusals\.py:\d+")
-INTS, FLOATS = "converts to torch.int32; only float32 and float64 are supported;", "x - 2**n * torch.floor(x / 2**n)"
+INTS, FLOATS = "converts to torch.int8; only float32 and float64 are supported;", "x - 2**n * torch.floor(x / 2**n)"
 CONDITION = "use torch.where with a comparison such as x > 0, torch.maximum, torch.minimum, clamp or relu"
 BITS = f"no engine computes with single bits; the n lowest bits are {FLOATS}, in floats"
 SHIFT = "use torch.floor(x / 2**n), in floats"
@@ -152,11 +152,6 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Tensor], str, str, str]] = {
         "torch.vmap", "torch._functorch.predispatch._add_batch_dim",
         "leave it out: layers take a batch of images as it is",
     ),
-    "fake_quantizer": (
-        lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 0, -8, 7),
-        "fake_quantize_per_tensor_affine", "aten.fake_quantize_per_tensor_affine_cachemask.default",
-        "use nnhw.nn.QuantIdentity, QuantReLU, Int or UInt",
-    ),
 }  # fmt: skip
 
 
@@ -219,9 +214,9 @@ def test_capture_and_lowering_take_what_a_remedy_names(name: str) -> None:
             ),
         ),
         (
-            lambda x: x.int().float(),
+            lambda x: x.to(torch.int8).float(),
             (
-                "to of the model (HERE) converts to torch.int32; only float32 and float64 are supported; use "
+                "to of the model (HERE) converts to torch.int8; only float32 and float64 are supported; use "
                 "torch.trunc, torch.floor or torch.round, without it"
             ),
         ),
