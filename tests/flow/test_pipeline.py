@@ -320,7 +320,7 @@ def test_pipeline_rejects_stages(small_net: str, tmp_path: Path, stages: tuple[s
 
 
 def test_pipeline_target_rate_gives_a_smaller_mapping(small_net: str, tmp_path: Path) -> None:
-    fast = estimate(small_net, tmp_path / "fast").report
+    fast = estimate(small_net, tmp_path / "fast", Options(frames=0, fast_for="engine")).report
     small = estimate(small_net, tmp_path / "small", Options(target_fps=100_000, frames=0)).report
     assert small["resources"]["lc"]["estimated"] < fast["resources"]["lc"]["estimated"]
     assert fast["cycles"]["interval"]["predicted"] < small["cycles"]["interval"]["predicted"] <= 480

@@ -49,7 +49,7 @@ def test_capture_lists_all_problems_at_once() -> None:
         y = m.fc(x.flatten(1))
         y = torch.frac(y)
         y = torch.cumsum(y, 1)
-        return functional.linear(m.sign(y), torch.ones(2, 3))
+        return functional.linear(m.sign(y), torch.exp(torch.arange(6.0)).reshape(2, 3))
 
     assert message_of(Function(forward)) == (
         "4 problems:\n"

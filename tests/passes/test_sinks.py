@@ -168,6 +168,6 @@ def test_lower_stops_where_it_is_told() -> None:
     assert str(caught.value) == (
         "there is no pass 'sink'; the passes are separate_padding, permute_input, sink_shapes, hoist_shapes, "
         "cancel_permutes, sink_extremes, align_sums, join_rescaled, flatten_positions, collapse_chains, "
-        "fold_constants, sink_integer_pooling, fold_mirrors, turn_products, fold_permutes, share_twins, "
+        "fold_constants, sink_integer_pooling, narrow_codes, fold_mirrors, turn_products, fold_permutes, share_twins, "
         "fold_fixed_channels, drop_unread, merge_parallel, merge_gates, rows_first"
     )
