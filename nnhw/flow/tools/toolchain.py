@@ -76,8 +76,8 @@ class LibraryMissingError(ToolError):
     """
 
     def __init__(self, tool: str, library: str, remedy: str) -> None:
-        self.tool, self.library, self.remedy = tool, library, remedy
-        super().__init__(f"{tool} is installed, but does not start without the system's library '{library}'; {remedy}")
+        self.tool, self.library = tool, library
+        super().__init__(f"{tool} is installed, but does not start without the system's library '{library}'", remedy)
 
 
 @dataclass(frozen=True)
