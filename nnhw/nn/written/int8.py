@@ -160,7 +160,8 @@ class _Int8AsFloats(TorchFunctionMode):
             return self._kept("quantize_per_tensor", _asked(*args, **given), args[0])
         operands = [leaf for leaf in tree_leaves((args, given)) if isinstance(leaf, Tensor)]
         formats = [self._formats[id(one)][1] for one in operands if id(one) in self._formats]
-        if isinstance(func, torch._ops.OpOverloadPacket | torch._ops.OpOverload) and str(func).startswith(f"{NAMESPACE}."):
+        is_operator = isinstance(func, torch._ops.OpOverloadPacket | torch._ops.OpOverload)
+        if is_operator and str(func).startswith(f"{NAMESPACE}."):
             return self._operator(str(func).split(".")[1], args, given)
         if not formats:
             return func(*args, **given)
