@@ -15,6 +15,7 @@ from nnhw.ir.ops import (
     Exp,
     Flatten,
     Gelu,
+    GreaterEqual,
     HardSwish,
     Linear,
     LogSoftmax,
@@ -30,6 +31,7 @@ from nnhw.ir.ops import (
     Square,
     Subtract,
     Tanh,
+    Where,
 )
 
 CODES, INPUTS, CHANNELS = IntType(-128, 127), 40, 6
@@ -110,3 +112,23 @@ def test_noise_is_infinite_where_nothing_is_known() -> None:
     values["x"] = np.full((1, INPUTS), 100)
     values["first"] = np.full((1, CHANNELS), 1e-30)  # so near 0 that a rounded sum may be negative
     assert np.isinf(rounding_noise(graph, values, 2.0**-24)["op0"]).all()
+
+
+def test_a_choice_is_undecided_only_where_its_condition_is() -> None:
+    builder = GraphBuilder("choice")
+    x = builder.input("x", TensorType((3,), FLOAT))
+    number = TensorType((), FLOAT)
+    level, high, low = (
+        builder.constant(name, np.array(value), number) for name, value in (("t", 0.1), ("a", 1.0), ("b", -1.0))
+    )
+    scale = builder.constant("s", np.array(1.0), number)
+    y = builder.add("y", Multiply(), [x, scale])
+    condition = builder.add("condition", GreaterEqual(), [y, level])
+    graph = builder.build([builder.add("z", Where(), [condition, high, low])])
+    values: dict[str, np.ndarray] = {}
+    # Far below the level, next to it, and far above.
+    run(graph, np.array([[-1.0, 0.1 - 1e-9, 1.0]]), observe=values.__setitem__)
+    bound = rounding_noise(graph, values, 2.0**-24)["z"][0]
+    assert bound[0] < 1e-3
+    assert bound[1] >= 2
+    assert bound[2] < 1e-3
